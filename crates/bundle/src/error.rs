@@ -1,0 +1,33 @@
+//! What can go wrong when a bundle is read.
+
+use std::path::PathBuf;
+
+use crate::Diagnostic;
+
+/// Why a bundle could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no manifest in this folder. `ringfence init` makes one.
+    #[error("no manifest at {0}")]
+    Missing(PathBuf),
+    /// The strict parse found these; at least one is an error.
+    #[error("{} problem(s) in the bundle", .0.len())]
+    Invalid(Vec<Diagnostic>),
+    /// A file could not be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A pinned tree holds what may not be pinned (symlink, device, escape, too large).
+    #[error("{path}: {reason}")]
+    Unpinnable {
+        /// The entry.
+        path: PathBuf,
+        /// Why it is refused.
+        reason: String,
+    },
+}

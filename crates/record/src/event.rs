@@ -1,0 +1,207 @@
+//! The one event type.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A run's id: `<utc yyyymmdd>-<hhmmss>-<8 hex>`, so that names sort by time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunId(pub(crate) String);
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How a decision ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It may go on.
+    Allowed,
+    /// It may not.
+    Refused,
+}
+
+/// One step of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// `trust`, `tools`, `methods`, `ruleset`, `pin`, `approval`, `budget`, `name`, `port`, `address`, …
+    pub check: String,
+    /// What it said.
+    pub outcome: Outcome,
+    /// Which rule of which layer, as a person reads it, for example
+    /// `machine.toml:12 [policy.egress] "*"`.
+    pub rule: String,
+}
+
+/// What happened. Names are stable; a field may be added, never given another meaning.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Event {
+    /// A run was assembled and is about to start.
+    RunStarted {
+        /// Project folder.
+        project: String,
+        /// Consent digest of the bundle.
+        consent: String,
+        /// Backend's name.
+        backend: String,
+        /// Mode label, from what was probed.
+        mode: String,
+        /// The command's program and arguments.
+        command: Vec<String>,
+        /// Digest of the ruleset.
+        ruleset: String,
+        /// Supervisor's process id.
+        pid: u32,
+        /// Supervisor's start time in clock ticks since boot, so that a reused id is told apart.
+        pid_started: u64,
+    },
+    /// The backend tried its own sandbox from inside.
+    SandboxProbed {
+        /// Who was put in it: `agent` or a server's name.
+        principal: String,
+        /// What was tried.
+        check: String,
+        /// `blocked`, `reachable` or `control` (the positive control).
+        result: String,
+        /// Whether that is what must be.
+        ok: bool,
+        /// What was seen.
+        detail: String,
+    },
+    /// A process was released into its sandbox.
+    SandboxStarted {
+        /// `agent` or a server's name.
+        principal: String,
+    },
+    /// A connection was judged.
+    EgressDecided {
+        /// `agent` or a server's name.
+        principal: String,
+        /// Connection number within the run.
+        connection: u64,
+        /// `CONNECT` or the HTTP method.
+        method: String,
+        /// Host as judged, or as given (escaped) when it did not parse.
+        host: String,
+        /// Port.
+        port: u16,
+        /// The verdict.
+        outcome: Outcome,
+        /// Every step taken.
+        steps: Vec<Step>,
+        /// The address dialled, when one was.
+        address: Option<String>,
+    },
+    /// A connection that was allowed has ended.
+    EgressClosed {
+        /// Connection number within the run.
+        connection: u64,
+        /// Bytes from the sandbox.
+        sent: u64,
+        /// Bytes to the sandbox.
+        received: u64,
+        /// Why it ended, for example `closed`, `sni-mismatch`, `connect-failed: …`.
+        reason: String,
+    },
+    /// A request to an MCP server was judged; durable before it goes on.
+    CallDecided {
+        /// Number within the run.
+        call: u64,
+        /// Who asked.
+        principal: String,
+        /// Server's name.
+        server: String,
+        /// MCP method.
+        method: String,
+        /// Tool, for `tools/call`.
+        tool: Option<String>,
+        /// SHA-256 of the canonical arguments.
+        arguments: Option<String>,
+        /// The verdict.
+        outcome: Outcome,
+        /// Every step taken.
+        steps: Vec<Step>,
+    },
+    /// What became of a call that went through.
+    CallSettled {
+        /// Number within the run.
+        call: u64,
+        /// `answered`, `error`, `cancelled`, `failed`.
+        result: String,
+        /// Why, when it failed.
+        detail: Option<String>,
+        /// Milliseconds from decision to settlement.
+        elapsed_ms: u64,
+    },
+    /// A secret's name was resolved or refused. Never a value.
+    SecretAccessed {
+        /// For whom: `agent` or a server's name.
+        principal: String,
+        /// Variable name.
+        name: String,
+        /// The verdict.
+        outcome: Outcome,
+        /// Source, or the rule that refused.
+        detail: String,
+    },
+    /// A limit was reached and the run is being stopped.
+    LimitReached {
+        /// `duration`, `memory`, `pids`, `disk`, `cpu`.
+        limit: String,
+        /// What was seen and what was allowed.
+        detail: String,
+    },
+    /// The run is over.
+    RunFinished {
+        /// The agent's exit status as the shell gives it.
+        status: i32,
+        /// `exit`, `signal`, `limit`, `stopped`, `error`.
+        ended_by: String,
+        /// More words, when there are any.
+        detail: Option<String>,
+    },
+    /// The machine's trust store is about to change.
+    TrustIntended {
+        /// `grant`, `regrant`, `revoke`.
+        action: String,
+        /// Project folder.
+        project: String,
+        /// Consent digest.
+        consent: String,
+        /// Pairs the three events.
+        change: String,
+    },
+    /// The machine's trust store has changed (`done`) or has not (`failed`).
+    TrustSettled {
+        /// As in the intent.
+        change: String,
+        /// `done` or `failed`.
+        result: String,
+    },
+    /// A run's file was sealed; chained into the machine log.
+    RunSealed {
+        /// Which run.
+        run: RunId,
+        /// Lines in its file.
+        lines: u64,
+        /// Hash of its last line.
+        head: String,
+        /// First event's time.
+        started: String,
+        /// Last event's time.
+        ended: String,
+    },
+    /// Closes a group: everything before it in the file is durable and signed.
+    Commit {
+        /// Who signs.
+        key: String,
+        /// Base64 of the Ed25519 signature over the previous line's hash, domain-separated.
+        signature: String,
+    },
+}

@@ -1,0 +1,1 @@
+//! Assemble the plan, supervise it, tear it down
