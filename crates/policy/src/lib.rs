@@ -1,7 +1,7 @@
 //! Is it permitted, and by which rule of which layer? Globs, intersection, ruleset.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_bundle::{Diagnostic, Host, Isolation, Manifest, PolicyTables, SecretName, ServerId};
 use serde::{Deserialize, Serialize};
@@ -124,6 +124,8 @@ pub struct FsScopes {
     pub read_only: Vec<PathBuf>,
     /// Absolute paths outside the project that may be read.
     pub read_outside: Vec<PathBuf>,
+    /// Subtrees of the project that may be read, `None` for all of it.
+    pub read_inside: Option<Vec<PathBuf>>,
 }
 
 impl MachinePolicy {
@@ -180,7 +182,19 @@ impl Ruleset {
     ///
     /// # Errors
     /// [`Error::Exceeds`] when a pattern cannot be expressed as subtrees and files.
-    pub fn scopes(&self) -> Result<FsScopes, Error> {
+    pub fn scopes(&self, _user_home: &Path, _ringfence_home: &Path) -> Result<FsScopes, Error> {
+        todo!()
+    }
+
+    /// The level a run must have at least: floor, declaration and machine ceiling together.
+    #[must_use]
+    pub fn required_isolation(&self) -> Isolation {
+        todo!()
+    }
+
+    /// The shorter of the bundle's and the machine's limit, in seconds.
+    #[must_use]
+    pub fn max_duration(&self) -> Option<u64> {
         todo!()
     }
 }

@@ -9,6 +9,14 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct RunId(pub(crate) String);
 
+impl RunId {
+    /// A new id.
+    #[must_use]
+    pub fn fresh() -> Self {
+        todo!()
+    }
+}
+
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -67,7 +67,12 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::Write`].
-    pub fn create(_home: &Path, _run: &RunId, _signer: Signer) -> Result<Self, Error> {
+    pub fn create(
+        _home: &Path,
+        _run: &RunId,
+        _signer: Signer,
+        _machine: &MachineLog,
+    ) -> Result<Self, Error> {
         todo!()
     }
 

@@ -1,0 +1,135 @@
+//! Why a run did not start or did not go well.
+
+use std::path::PathBuf;
+
+/// Whose matter an error is; the program's exit status follows from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The person's: a file, a command, an argument. Status 1.
+    User,
+    /// Refused by trust or policy. Status 3.
+    Refused,
+    /// Ours or the machine's. Status 255.
+    Internal,
+}
+
+/// Why a run did not start or did not go well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The bundle could not be read.
+    #[error(transparent)]
+    Bundle(#[from] ringfence_bundle::Error),
+    /// Trust refuses it.
+    #[error(transparent)]
+    Trust(#[from] ringfence_trust::Error),
+    /// The machine's rules refuse it, or are not valid.
+    #[error(transparent)]
+    Policy(#[from] ringfence_policy::Error),
+    /// The sandbox could not be built, or is not tight.
+    #[error(transparent)]
+    Sandbox(#[from] ringfence_sandbox::Error),
+    /// Evidence could not be written: nothing goes on.
+    #[error(transparent)]
+    Record(#[from] ringfence_record::Error),
+    /// The signing key is not usable.
+    #[error(transparent)]
+    Identity(#[from] ringfence_identity::Error),
+    /// A secret has no value or is refused.
+    #[error(transparent)]
+    Secret(#[from] ringfence_secrets::Error),
+    /// The proxy could not start.
+    #[error(transparent)]
+    Egress(#[from] ringfence_egress::Error),
+    /// No command was given and the manifest has none.
+    #[error("nothing to run: the manifest has no `sandbox.command`, and none was given")]
+    NoCommand,
+    /// The program is not there.
+    #[error("`{name}` was not found{}", .searched.as_ref().map(|s| format!(" in {s}")).unwrap_or_default())]
+    NoProgram {
+        /// As it was asked for.
+        name: String,
+        /// Where it was looked for.
+        searched: Option<String>,
+    },
+    /// The backend named is weaker than what the run needs, or is not there.
+    #[error("{0}")]
+    Backend(String),
+    /// The project folder cannot be used as one.
+    #[error("{path}: {reason}")]
+    Project {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A protected file could be read by another name.
+    #[error(
+        "{path} is denied but has {links} names, of which {masked} are denied; the others would still show it"
+    )]
+    HardLink {
+        /// The denied file.
+        path: PathBuf,
+        /// How many names it has.
+        links: u64,
+        /// How many of them are masked.
+        masked: u64,
+    },
+    /// A file of the machine's state could not be used.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// Whose matter it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Bundle(_)
+            | Self::NoCommand
+            | Self::NoProgram { .. }
+            | Self::Project { .. }
+            | Self::Identity(_)
+            | Self::Secret(
+                ringfence_secrets::Error::Missing { .. } | ringfence_secrets::Error::NotText { .. },
+            )
+            | Self::Record(ringfence_record::Error::NoSuchRun(_))
+            | Self::Policy(ringfence_policy::Error::Machine(_)) => Kind::User,
+            Self::Trust(ringfence_trust::Error::Bundle(_)) => Kind::User,
+            Self::Trust(_)
+            | Self::Policy(_)
+            | Self::Backend(_)
+            | Self::HardLink { .. }
+            | Self::Sandbox(ringfence_sandbox::Error::Leaky(_))
+            | Self::Secret(ringfence_secrets::Error::Denied { .. }) => Kind::Refused,
+            Self::Sandbox(_)
+            | Self::Record(_)
+            | Self::Egress(_)
+            | Self::Io { .. }
+            | Self::Secret(_) => Kind::Internal,
+        }
+    }
+
+    /// What to type next, where there is one thing.
+    #[must_use]
+    pub fn next(&self) -> Option<&'static str> {
+        use ringfence_trust::Error as Trust;
+        Some(match self {
+            Self::Bundle(ringfence_bundle::Error::Missing(_)) => "ringfence init",
+            Self::Bundle(_) | Self::Trust(Trust::Bundle(_)) => "ringfence validate",
+            Self::Trust(Trust::Untrusted { .. } | Trust::Changed { .. }) => "ringfence trust",
+            Self::Trust(Trust::Unlocked(_) | Trust::Drifted(_)) => {
+                "ringfence lock && ringfence trust"
+            }
+            Self::Trust(Trust::WrongDigest { .. }) => "ringfence trust --preview",
+            Self::NoCommand => "ringfence run -- <command>",
+            Self::Record(ringfence_record::Error::NoSuchRun(_)) => "ringfence ps --all",
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! One look at every entry of the project.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::Rules;
+use crate::Error;
+
+/// Entries looked at before the folder is refused as too large to protect.
+const MAX_ENTRIES: usize = 2_000_000;
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Denied paths, unreadable ones and sockets.
+    pub(super) masked: Vec<PathBuf>,
+    /// `.git` files and folders, and bare repositories.
+    pub(super) git: Vec<Git>,
+    /// Existing paths that an adapter names, anywhere in the tree.
+    pub(super) protected: Vec<PathBuf>,
+}
+
+/// A git directory, or a file that points to one.
+#[derive(Debug)]
+pub(super) struct Git {
+    pub(super) path: PathBuf,
+    pub(super) dir: bool,
+}
+
+pub(super) fn walk(rules: &Rules<'_>) -> Result<Found, Error> {
+    let mut walk =
+        Walk { rules, found: Found::default(), links: HashMap::new(), left: MAX_ENTRIES };
+    let mut queue = vec![PathBuf::new()];
+    while let Some(folder) = queue.pop() {
+        walk.folder(&folder, &mut queue)?;
+    }
+    walk.hard_links()?;
+    let mut found = walk.found;
+    found.masked.sort();
+    found.masked.dedup();
+    Ok(found)
+}
+
+struct Walk<'a> {
+    rules: &'a Rules<'a>,
+    found: Found,
+    /// Denied files with several names: by device and inode, how many names there are and were seen.
+    links: HashMap<(u64, u64), (PathBuf, u64, u64)>,
+    left: usize,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, folder: &Path, queue: &mut Vec<PathBuf>) -> Result<(), Error> {
+        let names = self.entries(folder)?;
+        if is_bare(&names) && !folder.ends_with(".git") {
+            self.found.git.push(Git { path: folder.to_owned(), dir: true });
+        }
+        for entry in names {
+            let path = folder.join(entry.file_name());
+            let kind = entry.file_type().map_err(|e| self.io(&path, e))?;
+            if path == Path::new(".ringfence") {
+                continue;
+            }
+            if self.is_denied(&path) || !self.readable(&path) {
+                self.mask(&path, kind)?;
+                continue;
+            }
+            if kind.is_socket() {
+                self.found.masked.push(path);
+                continue;
+            }
+            if self.rules.protected.iter().any(|p| path.ends_with(&p.path)) {
+                self.found.protected.push(path.clone());
+            }
+            if path.file_name() == Some(".git".as_ref()) {
+                self.found.git.push(Git { path: path.clone(), dir: kind.is_dir() });
+            }
+            if kind.is_dir() && !path.ends_with(".git/objects") {
+                queue.push(path);
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&mut self, folder: &Path) -> Result<Vec<fs::DirEntry>, Error> {
+        let full = self.rules.project.join(folder);
+        let entries = match fs::read_dir(&full) {
+            Ok(entries) => entries,
+            // The agent cannot look into it either: it has no more rights than we.
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => return Ok(Vec::new()),
+            Err(e) => return Err(self.io(folder, e)),
+        };
+        let entries: Vec<_> = entries.collect::<Result<_, _>>().map_err(|e| self.io(folder, e))?;
+        self.left = self.left.checked_sub(entries.len()).ok_or_else(|| Error::Project {
+            path: self.rules.project.to_owned(),
+            reason: format!("has more than {MAX_ENTRIES} entries; run in a smaller folder"),
+        })?;
+        Ok(entries)
+    }
+
+    fn is_denied(&self, path: &Path) -> bool {
+        let full = self.rules.project.join(path);
+        (self.rules.denied)(&path.to_string_lossy(), &full.to_string_lossy())
+    }
+
+    /// Whether the read scopes cover it, or something below it.
+    fn readable(&self, path: &Path) -> bool {
+        self.rules.scopes.read_inside.as_ref().is_none_or(|scopes| {
+            scopes.iter().any(|scope| path.starts_with(scope) || scope.starts_with(path))
+        })
+    }
+
+    fn mask(&mut self, path: &Path, kind: fs::FileType) -> Result<(), Error> {
+        if kind.is_symlink() {
+            return self.mask_target(path);
+        }
+        self.found.masked.push(path.to_owned());
+        let mut queue = vec![path.to_owned()];
+        while let Some(path) = queue.pop() {
+            let full = self.rules.project.join(&path);
+            let meta = full.symlink_metadata().map_err(|e| self.io(&path, e))?;
+            if meta.is_dir() {
+                queue.extend(self.entries(&path)?.into_iter().map(|e| path.join(e.file_name())));
+            } else if meta.is_file() && meta.nlink() > 1 {
+                let seen = self.links.entry((meta.dev(), meta.ino())).or_insert((
+                    path.clone(),
+                    meta.nlink(),
+                    0,
+                ));
+                seen.2 += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// A denied symlink shows its target: the target is masked when it lies in the project, and is
+    /// not there at all when it lies outside.
+    fn mask_target(&mut self, path: &Path) -> Result<(), Error> {
+        let Ok(target) = self.rules.project.join(path).canonicalize() else { return Ok(()) };
+        match target.strip_prefix(self.rules.project) {
+            Ok(inside) if inside.as_os_str().is_empty() => Err(Error::Project {
+                path: self.rules.project.join(path),
+                reason: "is denied, but is a link to the whole project".into(),
+            }),
+            Ok(inside) => {
+                let kind = target.symlink_metadata().map_err(|e| self.io(inside, e))?.file_type();
+                self.mask(&inside.to_owned(), kind)
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn hard_links(&self) -> Result<(), Error> {
+        for (path, links, seen) in self.links.values() {
+            if seen < links {
+                return Err(Error::HardLink {
+                    path: self.rules.project.join(path),
+                    links: *links,
+                    masked: *seen,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn io(&self, path: &Path, source: std::io::Error) -> Error {
+        Error::Io { path: self.rules.project.join(path), source }
+    }
+}
+
+/// A folder that git would take for a repository of its own.
+fn is_bare(entries: &[fs::DirEntry]) -> bool {
+    ["HEAD", "objects", "refs"].iter().all(|name| entries.iter().any(|e| e.file_name() == *name))
+}
