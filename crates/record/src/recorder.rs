@@ -106,6 +106,11 @@ impl Recorder {
         todo!()
     }
 
+    /// Ends when an append has failed, with the reason.
+    pub async fn failed(&self) -> String {
+        todo!()
+    }
+
     /// Commits what is left, closes the file and chains its seal into the machine log.
     ///
     /// # Errors

@@ -1,7 +1,18 @@
 //! Assemble the plan, supervise it, tear it down.
 
+mod environment;
 mod error;
+mod execute;
+mod launch;
+mod live;
+mod plan;
 mod program;
 mod project;
+mod summary;
+mod supervise;
 
 pub use error::{Error, Kind};
+pub use execute::{EndedBy, Finished, Progress, execute, sweep};
+pub use live::{Live, list, stop};
+pub use plan::{Backend, Line, Plan, Request, View};
+pub use summary::{About, Row, rows};

@@ -1,0 +1,67 @@
+//! The environment of a sandboxed process: composed from nothing.
+
+use std::ffi::OsString;
+
+use ringfence_bundle::{Id, Manifest};
+use ringfence_egress::Token;
+
+use crate::plan::{GATE_PORT, PROXY_PORT};
+
+/// Where every sandboxed process finds programs.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What any process gets: a path, a language, and the one way out.
+pub(crate) fn base(token: &Token) -> Vec<(OsString, OsString)> {
+    let proxy = token.proxy_url(PROXY_PORT);
+    let mut env: Vec<(OsString, OsString)> =
+        vec![("PATH".into(), PATH.into()), ("LANG".into(), "C.UTF-8".into())];
+    for name in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"]
+    {
+        env.push((name.into(), proxy.clone().into()));
+    }
+    for name in ["NO_PROXY", "no_proxy"] {
+        env.push((name.into(), "127.0.0.1,localhost,::1".into()));
+    }
+    // Node.js honours the variables above only when told to.
+    env.push(("NODE_USE_ENV_PROXY".into(), "1".into()));
+    env
+}
+
+/// What the agent gets besides: the gates, and its terminal's type.
+pub(crate) fn agent(manifest: &Manifest, terminal: Option<&str>) -> Vec<(OsString, OsString)> {
+    let mut env: Vec<(OsString, OsString)> =
+        manifest.servers.keys().map(|id| (id.url_variable().into(), gate_url(id).into())).collect();
+    if let Some(terminal) = terminal.filter(|t| is_terminal_name(t)) {
+        env.push(("TERM".into(), terminal.into()));
+    }
+    env
+}
+
+/// A server's address inside the sandbox.
+pub(crate) fn gate_url(server: &Id) -> String {
+    format!("http://127.0.0.1:{GATE_PORT}/{server}/mcp")
+}
+
+fn is_terminal_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'+' | b'.' | b'_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{agent, is_terminal_name};
+    use ringfence_bundle::Manifest;
+
+    #[test]
+    fn a_terminal_name_cannot_carry_anything_else() {
+        assert!(is_terminal_name("xterm-256color"));
+        for bad in ["", "a b", "x;y", "$(id)", "/etc/passwd", &"x".repeat(65)] {
+            assert!(!is_terminal_name(bad), "{bad}");
+        }
+        assert_eq!(
+            agent(&Manifest::default(), Some("xterm")),
+            vec![("TERM".into(), "xterm".into())]
+        );
+        assert!(agent(&Manifest::default(), Some("x\n")).is_empty());
+    }
+}

@@ -1,0 +1,308 @@
+//! Carries out a plan: record, sandbox, proxy, gate, supervision, seal.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ringfence_egress::{Proxy, Token};
+use ringfence_gateway::{Gateway, Parts};
+use ringfence_identity::{Did, Signer};
+use ringfence_policy::Principal;
+use ringfence_record::{Event, MachineLog, Recorder, RunId};
+use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
+use ringfence_secrets::Resolver;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::launch::Launching;
+use crate::live::{self, Live};
+use crate::plan::{GATE_PORT, PROXY_PORT};
+use crate::supervise::{Signals, supervise};
+use crate::{Error, Plan, environment};
+
+/// What is told while a run goes on.
+pub trait Progress {
+    /// The record is open; nothing has started.
+    fn begun(&self, run: &RunId, plan: &Plan);
+    /// The probe passed; the agent starts now.
+    fn released(&self, mode: &str);
+}
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// The agent exited.
+    Exit,
+    /// The agent was killed by a signal of its own.
+    Signal,
+    /// A limit was reached.
+    Limit,
+    /// A person stopped it.
+    Stopped,
+    /// The run could not go on.
+    Error,
+}
+
+impl EndedBy {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Exit => "exit",
+            Self::Signal => "signal",
+            Self::Limit => "limit",
+            Self::Stopped => "stopped",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Finished {
+    /// Its id.
+    pub run: RunId,
+    /// The status to return: the agent's own, 124 for a limit, 128+n for a signal.
+    pub status: i32,
+    /// Why.
+    pub ended_by: EndedBy,
+    /// More words.
+    pub detail: Option<String>,
+}
+
+/// How the agent ended, before it is recorded.
+pub(crate) struct Ended {
+    pub(crate) exit: Option<Exit>,
+    pub(crate) by: EndedBy,
+    pub(crate) detail: Option<String>,
+}
+
+impl Ended {
+    fn status(&self) -> i32 {
+        match (self.by, self.exit) {
+            (EndedBy::Limit, _) => 124,
+            (_, Some(Exit::Code(code))) => code,
+            (_, Some(Exit::Signal(signal))) => 128 + signal,
+            (_, None) => 255,
+        }
+    }
+}
+
+/// Runs a plan to its end on this thread, which must be the program's main one.
+///
+/// # Errors
+/// [`Error`] when the run could not start, or its evidence could not be written.
+pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> {
+    let machine = MachineLog::open(&plan.home, Signer::machine(&plan.home)?)?;
+    sweep(&plan.home)?;
+    let signer = signer(plan)?;
+    let run = RunId::fresh();
+    let recorder = Recorder::create(&plan.home, &run, signer, &machine)?;
+    let pid = std::process::id();
+    let pid_started = live::started_at(pid).unwrap_or(0);
+    let lease = live::announce(
+        &plan.home,
+        &Live {
+            run: run.clone(),
+            pid,
+            pid_started,
+            started: jiff::Timestamp::now().to_string(),
+            project: plan.project().to_owned(),
+            backend: plan.backend.name().into(),
+            command: plan.program.args.clone(),
+        },
+    )?;
+    recorder.commit_blocking(Event::RunStarted {
+        project: plan.project().display().to_string(),
+        consent: plan.bundle.consent().to_string(),
+        backend: plan.backend.name().into(),
+        mode: mode(plan),
+        command: plan.program.args.clone(),
+        ruleset: plan.ruleset.digest(),
+        pid,
+        pid_started,
+    })?;
+    progress.begun(&run, plan);
+
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })?;
+    let outcome = runtime.block_on(contained(plan, &run, &recorder, progress));
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+
+    let ended = match &outcome {
+        Ok(ended) => Event::RunFinished {
+            status: ended.status(),
+            ended_by: ended.by.word().into(),
+            detail: ended.detail.clone(),
+        },
+        Err(error) => Event::RunFinished {
+            status: 255,
+            ended_by: EndedBy::Error.word().into(),
+            detail: Some(error.to_string()),
+        },
+    };
+    // A record that failed says so itself; the first error is the one to show.
+    let closed = recorder.commit_blocking(ended).and_then(|_| recorder.seal(&machine));
+    drop(lease);
+    let ended = outcome?;
+    closed?;
+    Ok(Finished { run, status: ended.status(), ended_by: ended.by, detail: ended.detail })
+}
+
+/// What the mode is called once the probe has passed.
+fn mode(plan: &Plan) -> String {
+    format!("{} / ENFORCED", plan.backend.name().to_uppercase())
+}
+
+/// The agent's own key where a DID is declared, the machine's otherwise.
+fn signer(plan: &Plan) -> Result<Signer, Error> {
+    match plan.manifest().agent.as_ref().and_then(|agent| agent.did.as_deref()) {
+        Some(did) => Ok(Signer::for_did(&plan.home, &Did::parse(did)?)?),
+        None => Ok(Signer::machine(&plan.home)?),
+    }
+}
+
+/// Puts back what crashed runs left.
+///
+/// # Errors
+/// [`Error`] when something cannot be put back.
+pub fn sweep(home: &Path) -> Result<usize, Error> {
+    let dead = live::dead(home)?;
+    for (live, file) in &dead {
+        native::sweep(&run_dir(home, &live.run))?;
+        match std::fs::remove_file(file) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::Io { path: file.clone(), source: e });
+            }
+            _ => {}
+        }
+    }
+    Ok(dead.len())
+}
+
+/// A run's folder.
+pub(crate) fn run_dir(home: &Path, run: &RunId) -> PathBuf {
+    home.join("runs").join(run.to_string())
+}
+
+async fn contained(
+    plan: &Plan,
+    run: &RunId,
+    recorder: &Recorder,
+    progress: &dyn Progress,
+) -> Result<Ended, Error> {
+    let mut signals =
+        Signals::new().map_err(|source| Error::Io { path: PathBuf::from("(signals)"), source })?;
+    let (stop, stopped) = watch::channel(false);
+    let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
+    let secrets = Resolver::new(Arc::clone(&plan.ruleset), recorder.clone());
+    let token = Token::fresh()?;
+    let mut env = environment::base(&token);
+    env.extend(environment::agent(plan.manifest(), std::env::var("TERM").ok().as_deref()));
+    for name in &plan.credentials {
+        let value = secrets.resolve(&Principal::Agent, name).await?;
+        env.push((name.as_str().into(), value.expose().into()));
+    }
+    let spec = Spec {
+        command: std::iter::once(plan.program.file.clone().into_os_string())
+            .chain(plan.program.args.iter().skip(1).map(Into::into))
+            .collect(),
+        arg0: plan.program.args.first().map(Into::into).unwrap_or_default(),
+        env,
+        listen: vec![PROXY_PORT, GATE_PORT],
+        ..base_spec(plan, run)
+    };
+    let gateway = Gateway::new(Parts {
+        bundle: Arc::clone(&plan.bundle),
+        store: plan.store.clone(),
+        ruleset: Arc::clone(&plan.ruleset),
+        recorder: recorder.clone(),
+        secrets: secrets.clone(),
+        launcher: Arc::new(Launching::new(
+            plan,
+            run,
+            recorder,
+            &proxy,
+            secrets,
+            stopped.clone(),
+            Handle::current(),
+        )),
+    });
+
+    let mut prepared = native::prepare(&spec)?;
+    let mut listeners = prepared.listeners().into_iter();
+    let (Some(for_proxy), Some(for_gate)) = (listeners.next(), listeners.next()) else {
+        return Err(Error::Backend("the sandbox handed out no listeners".into()));
+    };
+    let serving = tokio::spawn({
+        let (proxy, stopped) = (proxy.clone(), stopped.clone());
+        async move { proxy.serve(for_proxy, Principal::Agent, token, stopped).await }
+    });
+    let gating = tokio::spawn(Arc::clone(&gateway).serve(for_gate, stopped));
+    let ended = async {
+        probed(recorder, "agent", prepared.probe())?;
+        let _ = recorder.commit(Event::SandboxStarted { principal: "agent".into() }).await?;
+        if signals.interrupted() {
+            return Ok(Ended {
+                exit: None,
+                by: EndedBy::Stopped,
+                detail: Some("before it began".into()),
+            });
+        }
+        progress.released(&mode(plan));
+        let mut running = prepared.release()?;
+        supervise(plan, recorder, &mut running, &mut signals).await
+    }
+    .await;
+    // Nobody listens any more only when the run is over already.
+    let _ = stop.send(true);
+    let _ = tokio::join!(serving, gating);
+    ended
+}
+
+/// What the agent's sandbox and every server's have in common.
+pub(crate) fn base_spec(plan: &Plan, run: &RunId) -> Spec {
+    Spec {
+        command: Vec::new(),
+        arg0: std::ffi::OsString::new(),
+        env: Vec::new(),
+        project: plan.project().to_owned(),
+        mounts: plan.mounts.clone(),
+        read: plan.read.clone(),
+        limits: plan.limits.clone(),
+        streams: Streams::Inherit,
+        stderr: None,
+        listen: Vec::new(),
+        run_dir: run_dir(&plan.home, run),
+    }
+}
+
+/// Records what the probe found; a way out is an error.
+pub(crate) fn probed(
+    recorder: &Recorder,
+    principal: &str,
+    result: Result<Vec<Probe>, ringfence_sandbox::Error>,
+) -> Result<(), Error> {
+    let event = |probe: &Probe| Event::SandboxProbed {
+        principal: principal.into(),
+        check: probe.check.clone(),
+        result: probe.result.clone(),
+        ok: probe.ok,
+        detail: probe.detail.clone(),
+    };
+    match result {
+        Ok(probes) => {
+            for probe in &probes {
+                recorder.note(event(probe))?;
+            }
+            Ok(())
+        }
+        Err(error) => {
+            if let ringfence_sandbox::Error::Leaky(probe) = &error {
+                recorder.note(event(probe))?;
+            }
+            Err(error.into())
+        }
+    }
+}

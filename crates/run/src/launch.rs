@@ -1,0 +1,199 @@
+//! Starts a stdio server in a sandbox of its own, with its own token and hosts.
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use ringfence_bundle::{ServerId, Transport};
+use ringfence_egress::{Proxy, Token};
+use ringfence_gateway::{Launched, Launcher};
+use ringfence_policy::Principal;
+use ringfence_record::{Event, Recorder, RunId};
+use ringfence_sandbox::native::{self, Running};
+use ringfence_sandbox::{Spec, Streams};
+use ringfence_secrets::Resolver;
+use tokio::net::unix::pipe;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::execute::{base_spec, probed, run_dir};
+use crate::plan::PROXY_PORT;
+use crate::{Error, Plan, environment};
+
+/// How long a server has to end by itself once its stdin is closed.
+const GRACE: Duration = Duration::from_secs(2);
+
+type Started = Result<(Running, OwnedFd, OwnedFd), String>;
+
+struct Order {
+    server: ServerId,
+    spec: Spec,
+    token: Token,
+    reply: oneshot::Sender<Started>,
+}
+
+/// The launcher of one run. Its sandboxes are started by one thread that lives as long as it does:
+/// the kernel ends a sandbox with the thread that made it.
+pub(crate) struct Launching {
+    plan: Plan,
+    run: RunId,
+    secrets: Resolver,
+    orders: mpsc::UnboundedSender<Order>,
+    runtime: Handle,
+}
+
+impl Launching {
+    pub(crate) fn new(
+        plan: &Plan,
+        run: &RunId,
+        recorder: &Recorder,
+        proxy: &Proxy,
+        secrets: Resolver,
+        stopped: watch::Receiver<bool>,
+        runtime: Handle,
+    ) -> Self {
+        let (orders, mut inbox) = mpsc::unbounded_channel::<Order>();
+        let work = Work {
+            proxy: proxy.clone(),
+            recorder: recorder.clone(),
+            stopped,
+            runtime: runtime.clone(),
+        };
+        std::thread::spawn(move || {
+            while let Some(order) = inbox.blocking_recv() {
+                let started =
+                    work.start(&order.server, &order.spec, order.token).map_err(|e| e.to_string());
+                // Nobody waits any more when the run ended meanwhile; the sandbox goes with the reply.
+                let _ = order.reply.send(started);
+            }
+        });
+        Self { plan: plan.clone(), run: run.clone(), secrets, orders, runtime }
+    }
+
+    async fn spec(&self, server: &ServerId, token: &Token) -> Result<Spec, String> {
+        let declared = self.plan.manifest().servers.get(server).ok_or("no such server")?;
+        let Transport::Stdio { args, env, .. } = &declared.transport else {
+            return Err("not a stdio server".into());
+        };
+        let (_, program) = self
+            .plan
+            .servers
+            .iter()
+            .find(|(id, _)| id == server)
+            .ok_or("its program was not resolved")?;
+        let who = Principal::Server(server.clone());
+        let mut full = environment::base(token);
+        for (name, template) in env {
+            let mut values = std::collections::HashMap::new();
+            for reference in template.references() {
+                let value =
+                    self.secrets.resolve(&who, &reference).await.map_err(|e| e.to_string())?;
+                values.insert(reference, value);
+            }
+            let text = template
+                .render(|name| values.get(name).map(|v| v.expose().to_owned()))
+                .ok_or_else(|| format!("{name} cannot be filled in"))?;
+            full.push((name.into(), text.into()));
+        }
+        let mut command = vec![program.file.clone().into_os_string()];
+        for argument in args {
+            // A secret in an argument list would be shown to everyone on this host.
+            let text =
+                argument.render(|_| None).ok_or("an argument may not hold a ${…} reference")?;
+            command.push(text.into());
+        }
+        Ok(Spec {
+            command,
+            arg0: program.args.first().map(Into::into).unwrap_or_default(),
+            env: full,
+            streams: Streams::Piped,
+            stderr: Some(self.stderr(server)),
+            listen: vec![PROXY_PORT],
+            ..base_spec(&self.plan, &self.run)
+        })
+    }
+
+    fn stderr(&self, server: &ServerId) -> PathBuf {
+        run_dir(&self.plan.home, &self.run).join(format!("{server}.stderr"))
+    }
+
+    async fn start(&self, server: &ServerId) -> Result<Launched, String> {
+        let token = Token::fresh().map_err(|e| e.to_string())?;
+        let spec = self.spec(server, &token).await?;
+        let (reply, started) = oneshot::channel();
+        self.orders
+            .send(Order { server: server.clone(), spec, token, reply })
+            .map_err(|_| "the run is ending")?;
+        let (running, stdin, stdout) = started.await.map_err(|_| "the run is ending")??;
+        let stdin = pipe::Sender::from_owned_fd(stdin).map_err(|e| e.to_string())?;
+        let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(|e| e.to_string())?;
+        Ok(Launched {
+            stdin: Box::new(stdin),
+            stdout: Box::new(stdout),
+            guard: Box::new(Ending { running: Some(running), runtime: self.runtime.clone() }),
+        })
+    }
+}
+
+impl Launcher for Launching {
+    fn launch<'a>(
+        &'a self,
+        server: &'a ServerId,
+    ) -> Pin<Box<dyn Future<Output = Result<Launched, String>> + Send + 'a>> {
+        Box::pin(self.start(server))
+    }
+}
+
+struct Work {
+    proxy: Proxy,
+    recorder: Recorder,
+    stopped: watch::Receiver<bool>,
+    runtime: Handle,
+}
+
+impl Work {
+    fn start(
+        &self,
+        server: &ServerId,
+        spec: &Spec,
+        token: Token,
+    ) -> Result<(Running, OwnedFd, OwnedFd), Error> {
+        let mut prepared = native::prepare(spec)?;
+        let listener = prepared
+            .listeners()
+            .pop()
+            .ok_or_else(|| Error::Backend("the sandbox handed out no listener".into()))?;
+        let (proxy, who, stopped) =
+            (self.proxy.clone(), Principal::Server(server.clone()), self.stopped.clone());
+        self.runtime.spawn(async move { proxy.serve(listener, who, token, stopped).await });
+        probed(&self.recorder, server.as_str(), prepared.probe())?;
+        let _ = self
+            .recorder
+            .commit_blocking(Event::SandboxStarted { principal: server.to_string() })?;
+        let mut running = prepared.release()?;
+        let (stdin, stdout) = running
+            .take_streams()
+            .ok_or_else(|| Error::Backend("the sandbox handed out no streams".into()))?;
+        Ok((running, stdin, stdout))
+    }
+}
+
+/// Ends a server when dropped: asked first, killed after a while, killed at once when the run is over.
+struct Ending {
+    running: Option<Running>,
+    runtime: Handle,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            self.runtime.spawn(async move {
+                running.signal(15);
+                // Dropping it kills what is left.
+                let _ = tokio::time::timeout(GRACE, running.wait()).await;
+            });
+        }
+    }
+}

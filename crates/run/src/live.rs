@@ -1,0 +1,181 @@
+//! Which runs are alive: one locked file each, so that a dead one is known for sure.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use ringfence_record::RunId;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// What is known of a run while it lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Live {
+    /// Its id.
+    pub run: RunId,
+    /// The supervisor's process id.
+    pub pid: u32,
+    /// The supervisor's start, clock ticks since boot.
+    pub pid_started: u64,
+    /// When it began, RFC 3339 UTC.
+    pub started: String,
+    /// Project folder.
+    pub project: PathBuf,
+    /// Backend's name.
+    pub backend: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+}
+
+/// Held by a supervisor: the kernel lets go of it when the process dies, however it dies.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    file: PathBuf,
+    _locked: File,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // The lock goes with the descriptor; a file left behind is swept by the next run.
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+fn folder(home: &Path) -> PathBuf {
+    home.join("live")
+}
+
+/// Announces a run.
+pub(crate) fn announce(home: &Path, live: &Live) -> Result<Lease, Error> {
+    let folder = folder(home);
+    let file = folder.join(format!("{}.json", live.run));
+    let io = |source| Error::Io { path: file.clone(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(io)?;
+    // Waits only for someone who is just looking.
+    let mut open =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).map_err(io)?;
+    flock(&open, FlockOperation::LockExclusive).map_err(|e| io(e.into()))?;
+    let text = serde_json::to_vec(live).map_err(|e| io(e.into()))?;
+    open.write_all(&text).map_err(io)?;
+    Ok(Lease { file, _locked: open })
+}
+
+/// The runs that live now, by id.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn list(home: &Path) -> Result<Vec<Live>, Error> {
+    let mut all: Vec<Live> =
+        entries(home)?.into_iter().filter_map(|e| e.alive.then_some(e.live)).collect();
+    all.sort_by(|a, b| a.run.cmp(&b.run));
+    Ok(all)
+}
+
+/// Runs whose supervisor died without ending them: their folders, with the file that says so.
+pub(crate) fn dead(home: &Path) -> Result<Vec<(Live, PathBuf)>, Error> {
+    Ok(entries(home)?.into_iter().filter(|e| !e.alive).map(|e| (e.live, e.file)).collect())
+}
+
+struct Entry {
+    live: Live,
+    file: PathBuf,
+    alive: bool,
+}
+
+fn entries(home: &Path) -> Result<Vec<Entry>, Error> {
+    let folder = folder(home);
+    let io = |source| Error::Io { path: folder.clone(), source };
+    let listing = match std::fs::read_dir(&folder) {
+        Ok(listing) => listing,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(io(e)),
+    };
+    let mut entries = Vec::new();
+    for entry in listing {
+        let file = entry.map_err(io)?.path();
+        // One that ends while we look is not there any more.
+        let Ok(mut open) = File::open(&file) else { continue };
+        let alive = flock(&open, FlockOperation::NonBlockingLockShared).is_err();
+        let mut text = String::new();
+        if open.read_to_string(&mut text).is_err() {
+            continue;
+        }
+        if let Ok(live) = serde_json::from_str::<Live>(&text) {
+            entries.push(Entry { live, file, alive });
+        }
+    }
+    Ok(entries)
+}
+
+/// When this process started, in clock ticks since boot (`proc(5)`, field 22 of `stat`).
+pub(crate) fn started_at(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, so count from its end.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Asks a run to stop and waits until its evidence is sealed and its lease is gone.
+///
+/// # Errors
+/// [`Error::Io`] when the signal cannot be sent.
+pub fn stop(home: &Path, live: &Live) -> Result<(), Error> {
+    let file = folder(home).join(format!("{}.json", live.run));
+    let io = |source| Error::Io { path: file.clone(), source };
+    let held = match File::open(&file) {
+        Ok(held) => held,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(io(e)),
+    };
+    let pid = rustix::process::Pid::from_raw(live.pid.cast_signed());
+    if let Some(pid) = pid.filter(|_| started_at(live.pid) == Some(live.pid_started)) {
+        // Opened before the check below, so that a reused id is never signalled.
+        let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+        if let Ok(handle) = handle
+            && started_at(live.pid) == Some(live.pid_started)
+        {
+            rustix::process::pidfd_send_signal(&handle, rustix::process::Signal::TERM)
+                .map_err(|e| io(e.into()))?;
+        }
+    }
+    flock(&held, FlockOperation::LockShared).map_err(|e| io(e.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Live, announce, dead, list, started_at, stop};
+    use ringfence_record::RunId;
+
+    fn live(run: &str, pid: u32) -> Live {
+        Live {
+            run: serde_json::from_value::<RunId>(run.into()).unwrap(),
+            pid,
+            pid_started: started_at(pid).unwrap_or(0),
+            started: "2026-01-01T00:00:00Z".into(),
+            project: "/p".into(),
+            backend: "native".into(),
+            command: vec!["true".into()],
+        }
+    }
+
+    #[test]
+    fn a_lease_says_who_lives_and_who_died() {
+        let home = tempfile::tempdir().unwrap();
+        let me = live("20260101-000000-00000001", std::process::id());
+        assert!(me.pid_started > 0);
+        let lease = announce(home.path(), &me).unwrap();
+        assert_eq!(list(home.path()).unwrap(), vec![me.clone()]);
+        assert!(dead(home.path()).unwrap().is_empty());
+        // A crash: the lock is gone, the file is not.
+        let gone = live("20260101-000000-00000002", u32::MAX);
+        let file = home.path().join("live").join(format!("{}.json", gone.run));
+        std::fs::write(&file, serde_json::to_vec(&gone).unwrap()).unwrap();
+        assert_eq!(dead(home.path()).unwrap(), vec![(gone.clone(), file)]);
+        assert_eq!(list(home.path()).unwrap(), vec![me]);
+        stop(home.path(), &gone).unwrap();
+        drop(lease);
+        assert!(list(home.path()).unwrap().is_empty());
+    }
+}

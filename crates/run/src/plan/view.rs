@@ -1,0 +1,178 @@
+//! What `run --plan` shows: the same plan, in words.
+
+use std::path::Path;
+
+use ringfence_bundle::{Egress, Transport};
+use ringfence_sandbox::{Keeper, Missing, Rule};
+use serde::Serialize;
+
+use super::{Plan, level};
+
+/// One line: what it is about, and what was decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// For example `mount`, `host`, `limit`.
+    pub about: &'static str,
+    /// The decision in words.
+    pub text: String,
+}
+
+/// A plan for people and, as JSON, for programs. Version 1.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct View {
+    /// Format of this document.
+    pub version: u32,
+    /// Project folder.
+    pub project: String,
+    /// `trusted`: no plan is made of anything else.
+    pub trust: &'static str,
+    /// Consent digest.
+    pub consent: String,
+    /// Digest of the ruleset.
+    pub ruleset: String,
+    /// Backend's name.
+    pub backend: &'static str,
+    /// Its isolation level.
+    pub isolation: &'static str,
+    /// Mode label; `ENFORCED` is only said by a run whose probe passed.
+    pub mode: String,
+    /// The program's file.
+    pub program: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Everything else.
+    pub lines: Vec<Line>,
+}
+
+impl Plan {
+    /// The plan in words.
+    #[must_use]
+    pub fn view(&self) -> View {
+        let mut lines = Vec::new();
+        let mut say = |about, text: String| lines.push(Line { about, text });
+        mounts(self, &mut say);
+        network(self, &mut say);
+        servers(self, &mut say);
+        for name in &self.credentials {
+            say(
+                "credential",
+                format!(
+                    "{name} enters the sandbox; the agent can read it and send it anywhere allowed"
+                ),
+            );
+        }
+        limits(self, &mut say);
+        View {
+            version: 1,
+            project: self.project().display().to_string(),
+            trust: "trusted",
+            consent: self.bundle.consent().to_string(),
+            ruleset: self.ruleset.digest(),
+            backend: self.backend.name(),
+            isolation: level(self.backend.isolation()),
+            mode: format!(
+                "{} / ENFORCED once its probe passes",
+                self.backend.name().to_uppercase()
+            ),
+            program: self.program.file.display().to_string(),
+            command: self.program.args.clone(),
+            lines,
+        }
+    }
+}
+
+fn mounts(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
+    say("mount", "project: read-only, at its own path".into());
+    for mount in &plan.mounts {
+        let name = if mount.path.as_os_str().is_empty() { Path::new(".") } else { &mount.path };
+        let what = match mount.rule {
+            Rule::Writable => "writable",
+            Rule::ReadOnly => "read-only",
+            Rule::Pinned => "cannot be renamed",
+            Rule::Masked => "not readable",
+        };
+        let note = match mount.missing {
+            Missing::Present => "",
+            Missing::Keep => " (missing: will be made)",
+            Missing::Dir | Missing::File(_) => {
+                " (missing: an empty one stands there during the run)"
+            }
+        };
+        say("mount", format!("{}: {what}{note}", name.display()));
+    }
+    for path in &plan.read {
+        say("mount", format!("{}: read-only", path.display()));
+    }
+    say("mount", "home, /tmp, /dev/shm: empty, in memory, gone after the run".into());
+}
+
+fn network(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
+    let network = &plan.manifest().sandbox.network;
+    match network.egress {
+        Egress::None => say("host", "none".into()),
+        Egress::Open => {
+            say("host", "any public address on 443 and 80, within the machine's rules".into())
+        }
+        Egress::Restricted if network.allowed_hosts.is_empty() => say("host", "none".into()),
+        Egress::Restricted => {
+            for host in &network.allowed_hosts {
+                let ports = if host.port.is_some() { "" } else { " on 443 and 80" };
+                say("host", format!("{host}{ports}, within the machine's rules"));
+            }
+        }
+    }
+}
+
+fn servers(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
+    for (id, server) in &plan.manifest().servers {
+        let tools = match &server.tools {
+            None => "all tools".to_owned(),
+            Some(tools) if tools.is_empty() => "no tools".to_owned(),
+            Some(tools) => tools.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        };
+        let methods = if server.methods.is_empty() {
+            String::new()
+        } else {
+            format!("; methods {}", server.methods.join(", "))
+        };
+        let place = match &server.transport {
+            Transport::Http { url, .. } => format!("{url}, from this host"),
+            Transport::Stdio { allowed_hosts, .. } => {
+                let file = plan
+                    .servers
+                    .iter()
+                    .find(|(s, _)| s == id)
+                    .map(|(_, p)| p.file.display().to_string());
+                let hosts = if allowed_hosts.is_empty() {
+                    "no hosts".to_owned()
+                } else {
+                    allowed_hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+                };
+                format!("{}, in a sandbox of its own, {hosts}", file.unwrap_or_default())
+            }
+        };
+        say("server", format!("{id}: {tools}{methods} ({place}); unpinned"));
+    }
+}
+
+fn limits(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
+    for (limit, keeper) in plan.keepers() {
+        let value = match limit {
+            "memory" => plan.limits.memory.map(|b| format!("{} MiB", b >> 20)),
+            "disk" => plan.limits.disk.map(|b| format!("{} MiB of scratch space", b >> 20)),
+            "pids" => plan.limits.pids.map(|n| n.to_string()),
+            "cpus" => plan.limits.cpus.map(|n| n.to_string()),
+            _ => None,
+        };
+        let keeper = match keeper {
+            Keeper::Enforced => "enforced",
+            Keeper::Watched => "watched",
+        };
+        if let Some(value) = value {
+            say("limit", format!("{limit}: {value} ({keeper})"));
+        }
+    }
+    if let Some(duration) = plan.duration() {
+        say("limit", format!("duration: {} s (enforced)", duration.as_secs()));
+    }
+}
