@@ -1,2 +1,30 @@
-//! The `ringfence` program.
-fn main() {}
+//! The `ringfence` program: arguments in, words out, no decisions.
+
+mod args;
+mod commands;
+mod escape;
+mod failure;
+mod out;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    // A sandbox's init is this same program; it must not look at arguments or files first.
+    if ringfence_sandbox::native::is_init() {
+        ringfence_sandbox::native::init_main();
+    }
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version go to stdout with status 0, the rest to stderr with status 2.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match commands::run(&args) {
+        Ok(status) => status,
+        Err(failure) => failure.report(args.json()),
+    }
+}

@@ -129,7 +129,7 @@ pub fn stop(home: &Path, live: &Live) -> Result<(), Error> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(io(e)),
     };
-    let pid = rustix::process::Pid::from_raw(live.pid.cast_signed());
+    let pid = i32::try_from(live.pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid.filter(|_| started_at(live.pid) == Some(live.pid_started)) {
         // Opened before the check below, so that a reused id is never signalled.
         let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());

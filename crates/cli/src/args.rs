@@ -1,0 +1,204 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+/// One control plane for AI agents: declare what an agent is made of and what it may do, review it
+/// once, run it where nothing it can reach switches a rule off, and keep signed evidence.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence", version, max_term_width = 100, after_help = AFTER)]
+pub(crate) struct Args {
+    /// The project folder; the current one when absent
+    #[arg(short = 'C', long = "project", global = true, value_name = "FOLDER", default_value = ".")]
+    pub(crate) project: PathBuf,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER: &str = "\
+First steps in a project:
+  ringfence init        write .ringfence/ringfence.toml, with every choice explained
+  ringfence validate    check it, all problems at once
+  ringfence lock        pin what it declares
+  ringfence trust       see what it can do, and say yes or no
+  ringfence run         run it inside the sandbox
+
+Exit status: 0 fine; 1 a file or argument needs mending; 2 wrong usage; 3 refused by trust or
+policy; 255 an error of Ringfence or the machine. `run` returns the agent's own status, 124 when a
+limit ended it, 128+n when signal n did.
+
+Environment: RINGFENCE_HOME is the machine's state (default ~/.ringfence); NO_COLOR is honoured.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Write a first manifest that explains itself
+    Init(Init),
+    /// Check manifest and overlay, and show every problem at once
+    Validate(Json),
+    /// Pin what the manifest declares to digests, in .ringfence/ringfence.lock
+    Lock(Lock),
+    /// Print the manifest's JSON Schema, for editors
+    Schema,
+    /// Show what the bundle can do, and record that you say yes to exactly these bytes
+    Trust(Trust),
+    /// Run an agent in a sandbox whose only ways out are the proxy and the gates
+    Run(Run),
+    /// List the runs that are alive
+    Ps(Ps),
+    /// Stop a run and wait until its evidence is sealed
+    Stop(Stop),
+    /// Show what happened in a run, from its record
+    Report(Report),
+    /// Check the evidence
+    Audit(Audit),
+    /// Take away what a crash left behind
+    Clean,
+    /// The example's own agent and MCP server
+    #[command(hide = true)]
+    Example(Example),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Json {
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Init {
+    /// Replace nothing, only print what would be written
+    #[arg(long)]
+    pub(crate) print: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Lock {
+    /// Write nothing; status 1 when the lock is missing or no longer holds
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(group = clap::ArgGroup::new("verb").multiple(false))]
+pub(crate) struct Trust {
+    /// Show the review and its consent digest, record nothing
+    #[arg(long, group = "verb")]
+    pub(crate) preview: bool,
+    /// Take consent back
+    #[arg(long, group = "verb")]
+    pub(crate) revoke: bool,
+    /// List what this machine trusts
+    #[arg(long, group = "verb")]
+    pub(crate) list: bool,
+    /// Say yes without being asked; needs --consented
+    #[arg(long, group = "verb", requires = "consented")]
+    pub(crate) yes: bool,
+    /// The consent digest that --preview printed
+    #[arg(long, value_name = "DIGEST", requires = "yes")]
+    pub(crate) consented: Option<String>,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Run {
+    /// Print how it would run, and run nothing
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// The sandbox to use; it must be at least as strong as the bundle needs
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) sandbox: Option<String>,
+    /// End with one line of JSON on stdout (with --plan: print the plan as JSON)
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command, instead of the manifest's
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Ps {
+    /// List the finished ones too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Stop {
+    /// A run's id, or the beginning of it
+    pub(crate) run: String,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Report {
+    /// A run's id, the beginning of it, or `last`
+    #[arg(default_value = "last")]
+    pub(crate) run: String,
+    /// Print every event as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Audit {
+    #[command(subcommand)]
+    pub(crate) verb: AuditVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditVerb {
+    /// Check every record, or one: chain, signatures, seals. Status 1 when something is wrong
+    Verify(Verify),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Verify {
+    /// Only this run: its id, or the beginning of it
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Whose signatures must be on it
+    #[arg(long, value_name = "DID")]
+    pub(crate) did: Option<String>,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Example {
+    #[command(subcommand)]
+    pub(crate) which: ExampleKind,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum ExampleKind {
+    /// An agent that tries what it may and what it may not
+    Agent,
+    /// An MCP server over stdio with a harmless tool and a harmful one
+    McpServer,
+}
+
+impl Args {
+    /// Whether errors are to be JSON too.
+    pub(crate) fn json(&self) -> bool {
+        match &self.command {
+            Command::Validate(Json { json })
+            | Command::Lock(Lock { json, .. })
+            | Command::Trust(Trust { json, .. })
+            | Command::Run(Run { json, .. })
+            | Command::Ps(Ps { json, .. })
+            | Command::Report(Report { json, .. })
+            | Command::Audit(Audit { verb: AuditVerb::Verify(Verify { json, .. }) }) => *json,
+            _ => false,
+        }
+    }
+}

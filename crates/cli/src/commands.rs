@@ -1,0 +1,69 @@
+//! One file a command.
+
+mod audit;
+mod clean;
+mod example;
+mod init;
+mod lock;
+mod ps;
+mod report;
+mod run;
+mod schema;
+mod stop;
+mod trust;
+mod validate;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ringfence_record::RunId;
+
+use crate::args::{Args, Command};
+use crate::failure::Failure;
+
+/// A command's end: a status, or an error that becomes one.
+pub(crate) type Done = Result<ExitCode, Failure>;
+
+pub(crate) fn run(args: &Args) -> Done {
+    match &args.command {
+        Command::Init(init) => init::run(args, init),
+        Command::Validate(json) => validate::run(args, json),
+        Command::Lock(lock) => lock::run(args, lock),
+        Command::Schema => schema::run(),
+        Command::Trust(trust) => trust::run(args, trust),
+        Command::Run(run) => run::run(args, run),
+        Command::Ps(ps) => ps::run(ps),
+        Command::Stop(stop) => stop::run(stop),
+        Command::Report(report) => report::run(report),
+        Command::Audit(audit) => audit::run(audit),
+        Command::Clean => clean::run(),
+        Command::Example(example) => example::run(example),
+    }
+}
+
+/// The person's home folder.
+fn user_home() -> Result<PathBuf, Failure> {
+    std::env::home_dir()
+        .filter(|home| home.is_absolute())
+        .ok_or_else(|| Failure::user("HOME is not set to a folder").next("HOME=/path/to/home ringfence …"))
+}
+
+/// The machine's state.
+fn home() -> Result<PathBuf, Failure> {
+    match std::env::var_os("RINGFENCE_HOME").filter(|v| !v.is_empty()) {
+        Some(home) => std::path::absolute(home)
+            .map_err(|e| Failure::user(format!("RINGFENCE_HOME is not a folder: {e}"))),
+        None => Ok(user_home()?.join(".ringfence")),
+    }
+}
+
+/// The run that a person means: an id, its beginning, or `last`.
+fn find(home: &Path, run: &str) -> Result<RunId, Failure> {
+    if run == "last" {
+        return ringfence_record::list_runs(home)?
+            .pop()
+            .map(|info| info.run)
+            .ok_or_else(|| Failure::user("no run yet on this machine").next("ringfence run"));
+    }
+    Ok(ringfence_record::find_run(home, run)?)
+}

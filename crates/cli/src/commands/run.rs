@@ -1,0 +1,109 @@
+//! `ringfence run`
+
+use std::process::ExitCode;
+
+use ringfence_record::{Outcome, RunId};
+use ringfence_run::{About, EndedBy, Finished, Plan, Progress, Request, Row, View};
+
+use super::{Done, home, user_home};
+use crate::args::{Args, Run};
+use crate::escape::escaped;
+use crate::out::{self, Colour};
+
+pub(crate) fn run(args: &Args, run: &Run) -> Done {
+    let home = home()?;
+    let plan = Plan::build(&Request {
+        project: args.project.clone(),
+        home: home.clone(),
+        user_home: user_home()?,
+        path: std::env::var_os("PATH"),
+        command: run.command.clone(),
+        backend: run.sandbox.clone(),
+    })?;
+    if run.plan {
+        show(&plan.view(), run.json);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let finished = ringfence_run::execute(&plan, &Words)?;
+    let events = ringfence_record::read_run(&home, &finished.run)?;
+    let rows = ringfence_run::rows(events.iter().map(|entry| &entry.event));
+    summary(&finished, &rows);
+    if run.json {
+        out::json(&serde_json::json!({ "version": 1, "finished": finished, "rows": rows }));
+    }
+    Ok(ExitCode::from(u8::try_from(finished.status).unwrap_or(255)))
+}
+
+struct Words;
+
+impl Progress for Words {
+    fn begun(&self, run: &RunId, _plan: &Plan) {
+        out::say(&out::paint(Colour::Dim, &format!("ringfence: run {run}")));
+    }
+
+    fn released(&self, mode: &str) {
+        out::say(&out::paint(Colour::Dim, &format!("ringfence: {mode}")));
+    }
+}
+
+fn show(view: &View, json: bool) {
+    if json {
+        out::json(view);
+        return;
+    }
+    let head = [
+        ("project", view.project.as_str()),
+        ("trust", view.trust),
+        ("consent", &view.consent),
+        ("ruleset", &view.ruleset),
+        ("backend", view.backend),
+        ("isolation", view.isolation),
+        ("mode", &view.mode),
+        ("program", &view.program),
+    ];
+    for (name, value) in head {
+        out::data(&format!("{name:<11} {}", escaped(value)));
+    }
+    let command: Vec<_> = view.command.iter().map(|word| escaped(word)).collect();
+    out::data(&format!("{:<11} {}", "command", command.join(" ")));
+    for line in &view.lines {
+        out::data(&format!("{:<11} {}", line.about, escaped(&line.text)));
+    }
+}
+
+fn summary(finished: &Finished, rows: &[Row]) {
+    out::say("");
+    for row in rows {
+        out::say(&line(row));
+    }
+    let how = match finished.ended_by {
+        EndedBy::Exit => format!("exited with {}", finished.status),
+        EndedBy::Signal => format!("was killed by signal {}", finished.status - 128),
+        EndedBy::Limit => "was ended by a limit".into(),
+        EndedBy::Stopped => "was stopped".into(),
+        EndedBy::Error => "could not go on".into(),
+    };
+    let detail = finished.detail.as_ref().map(|d| format!(": {}", escaped(d))).unwrap_or_default();
+    out::say(&format!("run {} {how}{detail}", finished.run));
+    out::say(&out::paint(
+        Colour::Dim,
+        &format!("evidence: ringfence report {0}; ringfence audit verify --run {0}", finished.run),
+    ));
+}
+
+/// One row, as every command shows it.
+pub(crate) fn line(row: &Row) -> String {
+    let mark = match row.outcome {
+        Outcome::Allowed => out::paint(Colour::Green, "allowed"),
+        Outcome::Refused => out::paint(Colour::Red, "refused"),
+    };
+    let about = match row.about {
+        About::Call => "call",
+        About::Connection => "connect",
+        About::Secret => "secret",
+        About::Probe => "probe",
+    };
+    let who = if row.principal == "agent" { String::new() } else { format!(" (by {})", row.principal) };
+    let times = if row.times > 1 { format!(" ×{}", row.times) } else { String::new() };
+    format!("  {mark}  {about:<8} {}{who}{times}  {}", escaped(&row.what), out::paint(Colour::Dim, &escaped(&row.rule)))
+}

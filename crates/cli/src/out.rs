@@ -1,0 +1,82 @@
+//! Words for people on stderr, data on stdout.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the one place that prints")]
+
+use std::io::{IsTerminal, Write};
+
+use ringfence_bundle::{Diagnostic, Severity};
+
+use crate::escape::escaped;
+
+/// A colour, or nothing.
+#[derive(Clone, Copy)]
+pub(crate) enum Colour {
+    Red,
+    Green,
+    Yellow,
+    Bold,
+    Dim,
+}
+
+/// Prints a line of data.
+pub(crate) fn data(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // A reader that has gone away has all it wanted.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));
+}
+
+/// Prints a value as one line of JSON.
+pub(crate) fn json(value: &impl serde::Serialize) {
+    data(&serde_json::to_string(value).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}")));
+}
+
+/// Prints a line for people.
+pub(crate) fn say(text: &str) {
+    let mut err = std::io::stderr().lock();
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.write_all(b"\n"));
+}
+
+/// The text in a colour, where stderr shows colours and the person wants them.
+pub(crate) fn paint(colour: Colour, text: &str) -> String {
+    if !colours() {
+        return text.to_owned();
+    }
+    let code = match colour {
+        Colour::Red => 31,
+        Colour::Green => 32,
+        Colour::Yellow => 33,
+        Colour::Bold => 1,
+        Colour::Dim => 2,
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
+}
+
+fn colours() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+    std::io::stderr().is_terminal() && !set("NO_COLOR")
+}
+
+/// Shows a finding with its place.
+pub(crate) fn diagnostic(finding: &Diagnostic) {
+    let (colour, word) = match finding.severity {
+        Severity::Error => (Colour::Red, "error"),
+        Severity::Warning => (Colour::Yellow, "warning"),
+    };
+    say(&format!("{}: {}", paint(colour, &format!("{word}[{}]", finding.rule)), escaped(&finding.message)));
+    if let Some(place) = &finding.at {
+        let number = place.line.to_string();
+        let margin = " ".repeat(number.len());
+        say(&format!("{margin}--> {}:{}:{}", place.file.display(), place.line, place.column));
+        let shown: String = escaped(&place.text).chars().take(160).collect();
+        say(&format!("{number} | {shown}"));
+        let before: String = place.text.chars().take(place.column.saturating_sub(1)).collect();
+        let indent = escaped(&before).chars().count().min(160);
+        let width = place.width.clamp(1, 160);
+        say(&format!("{margin} | {}{}", " ".repeat(indent), paint(colour, &"^".repeat(width))));
+    }
+    if let Some(help) = &finding.help {
+        say(&format!("  help: {}", escaped(help)));
+    }
+    if let Some(next) = &finding.next {
+        say(&format!("  next: {next}"));
+    }
+}
