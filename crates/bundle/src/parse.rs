@@ -16,7 +16,7 @@ mod servers;
 mod spending;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use policy::policy_tables;
 
