@@ -91,8 +91,25 @@ impl Host {
     ///
     /// # Errors
     /// [`HostError`] that says what is wrong.
-    pub fn parse(_text: &str) -> Result<Self, HostError> {
-        todo!()
+    pub fn parse(text: &str) -> Result<Self, HostError> {
+        let refuse = |reason| Err(HostError { given: text.escape_debug().to_string(), reason });
+        if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
+            return match inner.parse::<Ipv6Addr>() {
+                Ok(v6) => Ok(v6.to_ipv4_mapped().map_or(Self::V6(v6), Self::V4)),
+                Err(_) => refuse("not an IPv6 address"),
+            };
+        }
+        if let Ok(v4) = text.parse::<Ipv4Addr>() {
+            return Ok(Self::V4(v4));
+        }
+        let Ok(name) = idna::domain_to_ascii_strict(text.strip_suffix('.').unwrap_or(text)) else {
+            return refuse("not a host name");
+        };
+        let last = name.rsplit('.').next().unwrap_or("");
+        if name.is_empty() || name.len() > 253 || last.bytes().all(|b| b.is_ascii_digit()) {
+            return refuse("not a host name");
+        }
+        Ok(Self::Name(name))
     }
 }
 
@@ -101,13 +118,33 @@ impl HostRule {
     ///
     /// # Errors
     /// [`HostError`] as for [`Host::parse`], or for a bad port.
-    pub fn parse(_text: &str) -> Result<Self, HostError> {
-        todo!()
+    pub fn parse(text: &str) -> Result<Self, HostError> {
+        let (suffix, rest) = text.strip_prefix('.').map_or((false, text), |rest| (true, rest));
+        let (host, port) = match rest.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (rest, None),
+        };
+        let port = match port.map(str::parse::<u16>) {
+            None => None,
+            Some(Ok(port)) if port > 0 => Some(port),
+            Some(_) => {
+                return Err(HostError { given: text.escape_debug().to_string(), reason: "bad port" });
+            }
+        };
+        Ok(Self { suffix, host: Host::parse(host)?, port })
     }
 
     /// Whether a connection to this host and port is covered.
     #[must_use]
-    pub fn covers(&self, _host: &Host, _port: u16) -> bool {
-        todo!()
+    pub fn covers(&self, host: &Host, port: u16) -> bool {
+        let ports = self.port.map_or(matches!(port, 443 | 80), |one| one == port);
+        let hosts = match (self.suffix, &self.host, host) {
+            (false, rule, host) => rule == host,
+            (true, Host::Name(rule), Host::Name(name)) => {
+                name.strip_suffix(rule.as_str()).is_some_and(|rest| rest.ends_with('.'))
+            }
+            _ => false,
+        };
+        ports && hosts
     }
 }
