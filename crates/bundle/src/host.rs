@@ -91,8 +91,28 @@ impl Host {
     ///
     /// # Errors
     /// [`HostError`] that says what is wrong.
-    pub fn parse(_text: &str) -> Result<Self, HostError> {
-        todo!()
+    pub fn parse(text: &str) -> Result<Self, HostError> {
+        let bad = |reason| HostError { given: text.escape_default().to_string(), reason };
+        if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            let address: Ipv6Addr = inner.parse().map_err(|_| bad("not an IPv6 address"))?;
+            return Ok(address.to_ipv4_mapped().map_or(Self::V6(address), Self::V4));
+        }
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        if name.is_empty() || name.len() > 253 {
+            return Err(bad("empty or too long"));
+        }
+        let label_ok = |label: &str| {
+            !label.is_empty()
+                && label.len() <= 63
+                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        };
+        if !name.split('.').all(label_ok) {
+            return Err(bad("a label is empty, too long or has a bad character"));
+        }
+        if name.rsplit('.').next().is_some_and(|last| last.starts_with(|c: char| c.is_ascii_digit())) {
+            return name.parse().map(Self::V4).map_err(|_| bad("not a dotted-quad IPv4 address"));
+        }
+        Ok(Self::Name(name))
     }
 }
 
