@@ -109,7 +109,11 @@ impl Host {
         if !name.split('.').all(label_ok) {
             return Err(bad("a label is empty, too long or has a bad character"));
         }
-        if name.rsplit('.').next().is_some_and(|last| last.starts_with(|c: char| c.is_ascii_digit())) {
+        if name
+            .rsplit('.')
+            .next()
+            .is_some_and(|last| last.starts_with(|c: char| c.is_ascii_digit()))
+        {
             return name.parse().map(Self::V4).map_err(|_| bad("not a dotted-quad IPv4 address"));
         }
         Ok(Self::Name(name))

@@ -92,11 +92,8 @@ pub fn check_addresses(
 /// The distinct answers in their order, the families in turn, IPv6 first.
 fn in_turn(answers: &[IpAddr]) -> Vec<IpAddr> {
     let mut seen = BTreeSet::new();
-    let (six, four): (Vec<IpAddr>, Vec<IpAddr>) = answers
-        .iter()
-        .copied()
-        .filter(|address| seen.insert(*address))
-        .partition(IpAddr::is_ipv6);
+    let (six, four): (Vec<IpAddr>, Vec<IpAddr>) =
+        answers.iter().copied().filter(|address| seen.insert(*address)).partition(IpAddr::is_ipv6);
     let (mut six, mut four) = (six.into_iter(), four.into_iter());
     let mut order = Vec::new();
     while order.len() < MAX_ADDRESSES {

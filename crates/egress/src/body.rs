@@ -77,7 +77,11 @@ impl Decoder {
                 Self::Size => {
                     let line = &buffer[..buffer.len().min(SIZE_LINE)];
                     let Some(end) = line.iter().position(|byte| *byte == b'\n') else {
-                        return if line.len() < SIZE_LINE { Ok(Piece::More) } else { Err(BodyError::Chunks) };
+                        return if line.len() < SIZE_LINE {
+                            Ok(Piece::More)
+                        } else {
+                            Err(BodyError::Chunks)
+                        };
                     };
                     let size = chunk_size(&line[..end]).ok_or(BodyError::Chunks)?;
                     buffer.advance(end + 1);

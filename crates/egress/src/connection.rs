@@ -63,7 +63,8 @@ impl Client {
             Err(error) => {
                 let case = Case::open(engine, &peer.who, "?");
                 // The request line alone: a header line may hold a secret.
-                let line = self.buffer.as_ref().split(|byte: &u8| matches!(byte, b'\r' | b'\n')).next();
+                let line =
+                    self.buffer.as_ref().split(|byte: &u8| matches!(byte, b'\r' | b'\n')).next();
                 let given = String::from_utf8_lossy(line.unwrap_or_default());
                 let reply = Reply::bad_request(400, error.0);
                 let reply = case.refuse_form("request", error.0, &given, reply);

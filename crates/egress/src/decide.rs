@@ -74,7 +74,8 @@ impl<'a> Case<'a> {
                 }
                 Err(error) => {
                     let rule = error.to_string();
-                    let reply = Reply::bad_gateway(&format!("{} was not resolved: {rule}", to.host));
+                    let reply =
+                        Reply::bad_gateway(&format!("{} was not resolved: {rule}", to.host));
                     return Err(self.refuse("resolve", rule, to, reply));
                 }
             },
@@ -145,7 +146,8 @@ fn hint(layer: Layer, who: &Principal, host: &Host) -> String {
     };
     match layer {
         Layer::Machine => {
-            "This machine's policy refuses it: see [policy.egress] in ~/.ringfence/machine.toml.".to_owned()
+            "This machine's policy refuses it: see [policy.egress] in ~/.ringfence/machine.toml."
+                .to_owned()
         }
         Layer::Bundle => format!(
             "To allow it: add \"{host}\" to [policy.egress] in .ringfence/ringfence.toml, then: \

@@ -82,10 +82,10 @@ pub(crate) async fn run(
     let (reads, writes) = stream.split();
     let upload = upload(reads, buffer, framing, feed);
     let download = async {
-        let answer = sender.send_request(request).await.map_err(|error| Broken {
-            reason: format!("server: {error}"),
-            untold: true,
-        })?;
+        let answer = sender
+            .send_request(request)
+            .await
+            .map_err(|error| Broken { reason: format!("server: {error}"), untold: true })?;
         download(answer, writes, Manner { chunks, keep, head_only }).await
     };
     tokio::pin!(upload, download);
@@ -215,10 +215,8 @@ async fn download(
     let gone = |error: std::io::Error| Broken { reason: format!("client: {error}"), untold: false };
     writes.write_all(&head).await.map_err(gone)?;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Broken {
-            reason: format!("server: {error}"),
-            untold: false,
-        })?;
+        let frame =
+            frame.map_err(|error| Broken { reason: format!("server: {error}"), untold: false })?;
         // Trailers are left out, as an intermediary may (RFC 9112, section 7.1.2).
         let Ok(data) = frame.into_data() else { continue };
         if data.is_empty() {

@@ -105,9 +105,10 @@ impl Head {
         self.minor == 1
             && !["connection", "proxy-connection"].iter().any(|name| {
                 self.headers.get_all(*name).iter().any(|value| {
-                    value.as_bytes().split(|byte| *byte == b',').any(|option| {
-                        option.trim_ascii().eq_ignore_ascii_case(b"close")
-                    })
+                    value
+                        .as_bytes()
+                        .split(|byte| *byte == b',')
+                        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
                 })
             })
     }
@@ -133,9 +134,10 @@ fn framing(headers: &HeaderMap, minor: u8) -> Result<Framing, HeadError> {
             if lengths.next().is_some() {
                 return Err(HeadError("more than one length is given"));
             }
-            let digits = length.to_str().ok().filter(|text| {
-                !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
-            });
+            let digits = length
+                .to_str()
+                .ok()
+                .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
             digits
                 .and_then(|digits| digits.parse().ok())
                 .map(Framing::Length)

@@ -7,7 +7,7 @@
 use ringfence_bundle::Host;
 
 /// Most bytes that are read for one hello, record headers included.
-pub const MAX_HELLO: usize = 64 * 1024;
+const MAX_HELLO: usize = 64 * 1024;
 
 const RECORD_HEADER: usize = 5;
 const RECORD_HANDSHAKE: u8 = 22;
@@ -125,7 +125,8 @@ fn whole(message: &[u8]) -> Result<Option<Hello>, Flaw> {
         return Err(Flaw::Malformed("the first message is not a ClientHello"));
     }
     let Some((header, body)) = message.split_at_checked(4) else { return Ok(None) };
-    let length = usize::from(header[1]) << 16 | usize::from(header[2]) << 8 | usize::from(header[3]);
+    let length =
+        usize::from(header[1]) << 16 | usize::from(header[2]) << 8 | usize::from(header[3]);
     if length > MAX_HELLO {
         return Err(Flaw::Malformed("the hello is longer than 64 KiB"));
     }

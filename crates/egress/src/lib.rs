@@ -23,6 +23,8 @@ mod registry;
 mod reply;
 mod request;
 mod resolve;
+#[cfg(test)]
+mod support;
 mod target;
 mod token;
 mod traffic;

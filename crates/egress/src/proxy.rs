@@ -77,7 +77,7 @@ impl Proxy {
         let ended = loop {
             tokio::select! {
                 biased;
-                _ = stop.wait_for(|stop| *stop) => break Ok(()),
+                () = stopped(&mut stop) => break Ok(()),
                 Some(_) = connections.join_next() => {}
                 accepted = accept(&listener, &slots) => match accepted {
                     Ok((stream, slot)) => {
@@ -93,7 +93,6 @@ impl Proxy {
                         if errors > MAX_ERRORS {
                             break Err(Error::Listener(error));
                         }
-                        tokio::time::sleep(PAUSE).await;
                     }
                 },
             }
@@ -103,14 +102,24 @@ impl Proxy {
     }
 }
 
-/// The next connection, once there is room for it.
+/// Returns when the signal is true or can no longer be given.
+async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// The next connection, once there is room for it. After an error it waits a little.
 async fn accept(
     listener: &tokio::net::TcpListener,
     slots: &Arc<Semaphore>,
 ) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
     let slot = Arc::clone(slots).acquire_owned().await.map_err(std::io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, slot))
+    match listener.accept().await {
+        Ok((stream, _)) => Ok((stream, slot)),
+        Err(error) => {
+            tokio::time::sleep(PAUSE).await;
+            Err(error)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -33,7 +33,10 @@ impl Reply {
 
     /// 503: no evidence can be kept, so nothing goes out.
     pub(crate) fn unrecorded(reason: &str) -> Self {
-        Self { status: 503, text: format!("ringfence: refused, the record cannot be kept: {reason}.\n") }
+        Self {
+            status: 503,
+            text: format!("ringfence: refused, the record cannot be kept: {reason}.\n"),
+        }
     }
 
     /// The whole answer. Its text is ASCII with line ends alone beside it, whatever went into it.

@@ -70,9 +70,8 @@ fn tunnel(head: &Head) -> Result<Request, RequestError> {
     // second one, is a contradiction.
     let mut hosts = head.headers.get_all(HOST).iter();
     if let Some(host) = hosts.next() {
-        let named = host.to_str().ok().and_then(|text| {
-            Authority::parse(text, Some(authority.port)).ok()
-        });
+        let named =
+            host.to_str().ok().and_then(|text| Authority::parse(text, Some(authority.port)).ok());
         if named.as_ref() != Some(&authority) || hosts.next().is_some() {
             return Err(bad("the Host header is not the CONNECT host"));
         }
@@ -132,9 +131,15 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     for name in named {
         headers.remove(name);
     }
-    for name in
-        [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE]
-    {
+    for name in [
+        CONNECTION,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        TE,
+        TRAILER,
+        TRANSFER_ENCODING,
+        UPGRADE,
+    ] {
         headers.remove(name);
     }
     for name in ["keep-alive", "proxy-connection", "proxy-authentication-info", "http2-settings"] {

@@ -107,10 +107,9 @@ async fn relay(
     let up = pump(client_reads, server_writes, held, |bytes| traffic.add_sent(bytes));
     let down = pump(server_reads, client_writes, Vec::new(), |bytes| traffic.add_received(bytes));
     let both = async {
-        tokio::try_join!(
-            async { up.await.map_err(|end| end.named("client", "server")) },
-            async { down.await.map_err(|end| end.named("server", "client")) },
-        )
+        tokio::try_join!(async { up.await.map_err(|end| end.named("client", "server")) }, async {
+            down.await.map_err(|end| end.named("server", "client"))
+        },)
     };
     tokio::select! {
         ended = both => match ended {

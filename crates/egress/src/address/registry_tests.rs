@@ -34,7 +34,11 @@ const ROWS: &[(&str, &str, &[&str])] = &[
     ("64:ff9b:1::", "64:ff9b:1:ffff:ffff:ffff:ffff:ffff", &[]),
     ("100::", "100::ffff:ffff:ffff:ffff", &[]),
     ("100:0:0:1::", "100:0:0:1:ffff:ffff:ffff:ffff", &[]),
-    ("2001::", "2001:0:ffff:ffff:ffff:ffff:ffff:ffff", &["2000:ffff:ffff:ffff:ffff:ffff:ffff:ffff"]),
+    (
+        "2001::",
+        "2001:0:ffff:ffff:ffff:ffff:ffff:ffff",
+        &["2000:ffff:ffff:ffff:ffff:ffff:ffff:ffff"],
+    ),
     ("2001:2::", "2001:2:0:ffff:ffff:ffff:ffff:ffff", &[]),
     ("2001:10::", "2001:1f:ffff:ffff:ffff:ffff:ffff:ffff", &[]),
     ("2001:20::", "2001:2f:ffff:ffff:ffff:ffff:ffff:ffff", &[]),
@@ -85,11 +89,15 @@ fn every_block_is_refused_at_both_ends_and_its_neighbours_are_not() {
 fn every_row_of_the_table_has_a_row_here() {
     let firsts: Vec<(IpAddr, IpAddr)> = ROWS.iter().map(|(a, b, _)| (ip(a), ip(b))).collect();
     for (base, prefix, what) in V4 {
-        let last = Ipv4Addr::from_bits(base.to_bits() | u32::MAX.checked_shr((*prefix).into()).unwrap_or(0));
+        let last = Ipv4Addr::from_bits(
+            base.to_bits() | u32::MAX.checked_shr((*prefix).into()).unwrap_or(0),
+        );
         assert!(firsts.contains(&((*base).into(), last.into())), "{base}/{prefix} {what}");
     }
     for (base, prefix, what) in V6 {
-        let last = Ipv6Addr::from_bits(base.to_bits() | u128::MAX.checked_shr((*prefix).into()).unwrap_or(0));
+        let last = Ipv6Addr::from_bits(
+            base.to_bits() | u128::MAX.checked_shr((*prefix).into()).unwrap_or(0),
+        );
         assert!(firsts.contains(&((*base).into(), last.into())), "{base}/{prefix} {what}");
     }
     assert_eq!(ROWS.len(), V4.len() + V6.len());
@@ -97,10 +105,19 @@ fn every_row_of_the_table_has_a_row_here() {
 
 #[test]
 fn ordinary_servers_are_reachable_and_the_metadata_address_is_not() {
-    for address in ["1.1.1.1", "8.8.8.8", "93.184.215.14", "2606:4700::1111", "2a00:1450::1", "2000::"] {
+    for address in
+        ["1.1.1.1", "8.8.8.8", "93.184.215.14", "2606:4700::1111", "2a00:1450::1", "2000::"]
+    {
         assert_eq!(special(ip(address)), None, "{address}");
     }
-    for address in ["169.254.169.254", "fd00:ec2::254", "::ffff:8.8.8.8", "2002:a00::1", "1fff:ffff::", "4000::"] {
+    for address in [
+        "169.254.169.254",
+        "fd00:ec2::254",
+        "::ffff:8.8.8.8",
+        "2002:a00::1",
+        "1fff:ffff::",
+        "4000::",
+    ] {
         assert!(special(ip(address)).is_some(), "{address}");
     }
 }

@@ -9,8 +9,7 @@ fn ips(texts: &[&str]) -> Vec<IpAddr> {
 
 fn checked(texts: &[&str]) -> Result<Vec<String>, AddressError> {
     let locals = Locals::of_this_machine();
-    check_addresses(&ips(texts), &locals)
-        .map(|good| good.iter().map(ToString::to_string).collect())
+    check_addresses(&ips(texts), &locals).map(|good| good.iter().map(ToString::to_string).collect())
 }
 
 #[test]
@@ -24,10 +23,15 @@ fn families_take_turns_and_duplicates_go() {
 #[test]
 fn one_bad_address_refuses_the_whole_answer() {
     assert!(checked(&["1.1.1.1", "8.8.8.8"]).is_ok());
-    for bad in ["10.0.0.1", "127.0.0.1", "169.254.169.254", "::1", "::ffff:1.1.1.1", "64:ff9b::101:101"] {
+    for bad in
+        ["10.0.0.1", "127.0.0.1", "169.254.169.254", "::1", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+    {
         for answer in [[bad, "1.1.1.1"], ["1.1.1.1", bad]] {
             let refused = checked(&answer);
-            assert!(matches!(&refused, Err(AddressError::Special { address, .. }) if *address == bad.parse::<IpAddr>().unwrap()), "{refused:?}");
+            assert!(
+                matches!(&refused, Err(AddressError::Special { address, .. }) if *address == bad.parse::<IpAddr>().unwrap()),
+                "{refused:?}"
+            );
         }
     }
     assert_eq!(checked(&[]), Err(AddressError::Empty));
@@ -36,7 +40,8 @@ fn one_bad_address_refuses_the_whole_answer() {
 #[test]
 fn a_bad_address_behind_many_good_ones_is_still_seen() {
     let mut many: Vec<String> = (1..=40).map(|last| format!("1.1.1.{last}")).collect();
-    let texts = |many: &[String]| many.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
+    let texts =
+        |many: &[String]| many.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
     let locals = Locals::of_this_machine();
     assert_eq!(check_addresses(&texts(&many), &locals).unwrap().len(), MAX_ADDRESSES);
     many.push("192.168.1.1".into());

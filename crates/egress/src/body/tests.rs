@@ -29,7 +29,12 @@ fn a_body_ends_where_its_framing_says() {
             (Framing::Length(0), "GET", "", "GET"),
             (Framing::Length(3), "abcGET", "abc", "GET"),
             (Framing::Chunked, "0\r\n\r\nGET", "", "GET"),
-            (Framing::Chunked, "3\r\nabc\r\n0A\r\n0123456789\r\n0\r\n\r\nGET", "abc0123456789", "GET"),
+            (
+                Framing::Chunked,
+                "3\r\nabc\r\n0A\r\n0123456789\r\n0\r\n\r\nGET",
+                "abc0123456789",
+                "GET",
+            ),
         ] {
             let decoded = decode(framing, bytes.as_bytes(), step);
             assert_eq!(decoded, Ok((body.into(), rest.into())), "{bytes:?} by {step}");
@@ -53,7 +58,11 @@ fn chunks_that_could_be_read_otherwise_are_refused() {
         "0000000000000000000003\r\nabc",
         "-1\r\n\r\n",
     ] {
-        assert_eq!(decode(Framing::Chunked, bytes.as_bytes(), 64), Err(BodyError::Chunks), "{bytes:?}");
+        assert_eq!(
+            decode(Framing::Chunked, bytes.as_bytes(), 64),
+            Err(BodyError::Chunks),
+            "{bytes:?}"
+        );
     }
     assert_eq!(decode(Framing::Length(4), b"abc", 64), Err(BodyError::Cut));
     assert_eq!(decode(Framing::Chunked, b"3\r\nab", 64), Err(BodyError::Cut));
