@@ -1,36 +1,42 @@
 //! May this connection leave, and to which address? The built-in proxy.
+//!
+//! A client speaks HTTP/1.1 to the proxy: `CONNECT host:port`, or a request whose target is an
+//! absolute `http://` URI. Every request is judged on its own, in this order: the run's token, the
+//! form of the request, the ruleset, and only then the name is resolved, every address of the answer
+//! is checked, and a checked address is dialled. In a tunnel nothing goes out before the TLS
+//! ClientHello has named the same host.
 
-use std::net::TcpListener;
-use std::sync::Arc;
+#![forbid(unsafe_code)]
 
-use ringfence_policy::{Principal, Ruleset};
-use ringfence_record::Recorder;
+mod address;
+mod body;
+mod connection;
+mod decide;
+mod dial;
+mod engine;
+mod forward;
+mod head;
+mod hello;
+mod local;
+mod proxy;
+mod registry;
+mod reply;
+mod request;
+mod resolve;
+#[cfg(test)]
+mod support;
+mod target;
+mod token;
+mod traffic;
+mod tunnel;
 
-/// A run's proxy token: 256 random bits, hex. Compared in constant time.
-#[derive(Clone)]
-pub struct Token(String);
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
-impl Token {
-    /// A fresh one from the system's random source.
-    ///
-    /// # Errors
-    /// [`Error::Random`].
-    pub fn fresh() -> Result<Self, Error> {
-        todo!()
-    }
-
-    /// The value for `HTTPS_PROXY`: `http://ringfence:<token>@127.0.0.1:<port>`.
-    #[must_use]
-    pub fn proxy_url(&self, port: u16) -> String {
-        format!("http://ringfence:{}@127.0.0.1:{port}", self.0)
-    }
-}
+pub use address::{AddressError, CheckedAddr, check_addresses};
+pub use dial::{DialError, dial};
+pub use hello::{Hello, HelloReader, Progress};
+pub use local::Locals;
+pub use proxy::Proxy;
+pub use resolve::{ResolveError, Resolver};
+pub use token::Token;
 
 /// Why the proxy could not start.
 #[derive(Debug, thiserror::Error)]
@@ -45,37 +51,4 @@ pub enum Error {
     /// The listener could not be used.
     #[error("proxy listener: {0}")]
     Listener(#[from] std::io::Error),
-}
-
-/// The proxy of one run: many listeners (one a sandbox), one ruleset, one record.
-#[derive(Debug, Clone)]
-pub struct Proxy {
-    ruleset: Arc<Ruleset>,
-    recorder: Recorder,
-}
-
-impl Proxy {
-    /// A proxy.
-    ///
-    /// # Errors
-    /// [`Error::Resolver`].
-    pub fn new(ruleset: Arc<Ruleset>, recorder: Recorder) -> Result<Self, Error> {
-        Ok(Self { ruleset, recorder })
-    }
-
-    /// Serves one listener for one principal, who must show this token. Ends when `stop` is done;
-    /// open tunnels are cut then.
-    ///
-    /// # Errors
-    /// [`Error::Listener`].
-    pub async fn serve(
-        &self,
-        _listener: TcpListener,
-        _who: Principal,
-        _token: Token,
-        _stop: tokio::sync::watch::Receiver<bool>,
-    ) -> Result<(), Error> {
-        let _ = (&self.ruleset, &self.recorder);
-        todo!()
-    }
 }

@@ -1,0 +1,102 @@
+//! What every connection of one run shares.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ringfence_bundle::Host;
+use ringfence_policy::{Decision, Principal, Ruleset};
+use ringfence_record::{Event, Recorder};
+
+use crate::address::{AddressError, CheckedAddr, check_addresses};
+use crate::local::Locals;
+use crate::resolve::Resolver;
+
+/// Says whether a principal may connect somewhere.
+pub(crate) trait Judge: Send + Sync {
+    fn egress(&self, who: &Principal, host: &Host, port: u16) -> Decision;
+}
+
+impl Judge for Arc<Ruleset> {
+    fn egress(&self, who: &Principal, host: &Host, port: u16) -> Decision {
+        Ruleset::egress(self, who, host, port)
+    }
+}
+
+/// Keeps the evidence.
+pub(crate) trait Journal: Send + Sync {
+    /// Takes an event that will be durable within 100 ms, or says why it cannot.
+    fn note(&self, event: Event) -> Result<(), String>;
+}
+
+impl Journal for Recorder {
+    fn note(&self, event: Event) -> Result<(), String> {
+        Self::note(self, event).map_err(|error| error.to_string())
+    }
+}
+
+/// Checks an answer's addresses.
+pub(crate) trait Addresses: Send + Sync {
+    fn check(&self, answers: &[IpAddr]) -> Result<Vec<CheckedAddr>, AddressError>;
+}
+
+impl Addresses for Locals {
+    fn check(&self, answers: &[IpAddr]) -> Result<Vec<CheckedAddr>, AddressError> {
+        check_addresses(answers, self)
+    }
+}
+
+/// Bounds on what a peer can hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    /// Connections of one listener at a time; more wait in the kernel's queue.
+    pub(crate) connections: usize,
+    /// A connection on which no request has begun.
+    pub(crate) waiting: Duration,
+    /// From a request's first byte to the end of its head.
+    pub(crate) head: Duration,
+    /// From the answer to CONNECT to a whole ClientHello.
+    pub(crate) hello: Duration,
+    /// A tunnel or an exchange in which not a byte moves either way.
+    pub(crate) idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            waiting: Duration::from_secs(60),
+            head: Duration::from_secs(10),
+            hello: Duration::from_secs(10),
+            idle: Duration::from_secs(600),
+        }
+    }
+}
+
+/// The parts of a run's proxy.
+pub(crate) struct Engine {
+    pub(crate) judge: Box<dyn Judge>,
+    pub(crate) journal: Box<dyn Journal>,
+    pub(crate) addresses: Box<dyn Addresses>,
+    pub(crate) resolver: Resolver,
+    pub(crate) limits: Limits,
+    numbers: AtomicU64,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        judge: Box<dyn Judge>,
+        journal: Box<dyn Journal>,
+        addresses: Box<dyn Addresses>,
+        resolver: Resolver,
+        limits: Limits,
+    ) -> Self {
+        Self { judge, journal, addresses, resolver, limits, numbers: AtomicU64::new(1) }
+    }
+
+    /// The next connection number of the run.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+}

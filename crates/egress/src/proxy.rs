@@ -1,0 +1,126 @@
+//! The proxy of one run.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_policy::{Principal, Ruleset};
+use ringfence_record::Recorder;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+use crate::Error;
+use crate::connection::{self, Peer};
+use crate::engine::{Engine, Limits};
+use crate::local::Locals;
+use crate::resolve::Resolver;
+use crate::token::Token;
+
+/// How long no connection is accepted after an error, for example when descriptors have run out.
+const PAUSE: Duration = Duration::from_millis(50);
+/// So many errors in a row are the listener's own fault.
+const MAX_ERRORS: u32 = 200;
+
+/// The proxy of one run: many listeners (one a sandbox), one ruleset, one record.
+#[derive(Clone)]
+pub struct Proxy {
+    engine: Arc<Engine>,
+}
+
+impl std::fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proxy").field("limits", &self.engine.limits).finish_non_exhaustive()
+    }
+}
+
+impl Proxy {
+    /// A proxy. The resolver's configuration is read when a name is first resolved: until it can be
+    /// used, every connection to a name is refused.
+    ///
+    /// # Errors
+    /// None today; [`Error::Resolver`] is kept for engines that must be set up beforehand.
+    pub fn new(ruleset: Arc<Ruleset>, recorder: Recorder) -> Result<Self, Error> {
+        let engine = Engine::new(
+            Box::new(ruleset),
+            Box::new(recorder),
+            Box::new(Locals::of_this_machine()),
+            Resolver::system(),
+            Limits::default(),
+        );
+        Ok(Self { engine: Arc::new(engine) })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_engine_in_test(engine: Engine) -> Self {
+        Self { engine: Arc::new(engine) }
+    }
+
+    /// Serves one listener for one principal, who must show this token. Ends when `stop` is true or
+    /// its sender is gone; open tunnels are cut then, and each is recorded before this returns.
+    ///
+    /// # Errors
+    /// [`Error::Listener`].
+    pub async fn serve(
+        &self,
+        listener: TcpListener,
+        who: Principal,
+        token: Token,
+        mut stop: tokio::sync::watch::Receiver<bool>,
+    ) -> Result<(), Error> {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let peer = Arc::new(Peer { who, token });
+        let slots = Arc::new(Semaphore::new(self.engine.limits.connections));
+        let mut connections = JoinSet::new();
+        let mut errors = 0;
+        let ended = loop {
+            tokio::select! {
+                biased;
+                () = stopped(&mut stop) => break Ok(()),
+                Some(_) = connections.join_next() => {}
+                accepted = accept(&listener, &slots) => match accepted {
+                    Ok((stream, slot)) => {
+                        errors = 0;
+                        let (engine, peer) = (Arc::clone(&self.engine), Arc::clone(&peer));
+                        connections.spawn(async move {
+                            connection::serve(engine, peer, stream).await;
+                            drop(slot);
+                        });
+                    }
+                    Err(error) => {
+                        errors += 1;
+                        if errors > MAX_ERRORS {
+                            break Err(Error::Listener(error));
+                        }
+                    }
+                },
+            }
+        };
+        connections.shutdown().await;
+        ended
+    }
+}
+
+/// Returns when the signal is true or can no longer be given.
+async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// The next connection, once there is room for it. After an error it waits a little.
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    slots: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let slot = Arc::clone(slots).acquire_owned().await.map_err(std::io::Error::other)?;
+    match listener.accept().await {
+        Ok((stream, _)) => Ok((stream, slot)),
+        Err(error) => {
+            tokio::time::sleep(PAUSE).await;
+            Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

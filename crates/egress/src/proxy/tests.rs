@@ -1,0 +1,4 @@
+mod limits;
+mod plain;
+mod refusals;
+mod tls;
