@@ -486,16 +486,3 @@ pub struct Pattern {
     /// Line in its file, from 1.
     pub line: usize,
 }
-
-impl Template {
-    /// The names it refers to.
-    #[must_use]
-    pub fn references(&self) -> Vec<SecretName> {
-        todo!()
-    }
-
-    /// The text with every reference replaced; `None` when one has no value.
-    pub fn render(&self, _value: impl Fn(&SecretName) -> Option<String>) -> Option<String> {
-        todo!()
-    }
-}

@@ -10,7 +10,13 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 #[command(name = "ringfence", version, max_term_width = 100, after_help = AFTER)]
 pub(crate) struct Args {
     /// The project folder; the current one when absent
-    #[arg(short = 'C', long = "project", global = true, value_name = "FOLDER", default_value = ".")]
+    #[arg(
+        short = 'C',
+        long = "project",
+        global = true,
+        value_name = "FOLDER",
+        default_value = "."
+    )]
     pub(crate) project: PathBuf,
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -43,9 +43,9 @@ pub(crate) fn run(args: &Args) -> Done {
 
 /// The person's home folder.
 fn user_home() -> Result<PathBuf, Failure> {
-    std::env::home_dir()
-        .filter(|home| home.is_absolute())
-        .ok_or_else(|| Failure::user("HOME is not set to a folder").next("HOME=/path/to/home ringfence …"))
+    std::env::home_dir().filter(|home| home.is_absolute()).ok_or_else(|| {
+        Failure::user("HOME is not set to a folder").next("HOME=/path/to/home ringfence …")
+    })
 }
 
 /// The machine's state.

@@ -29,6 +29,9 @@ mod tests {
     #[test]
     fn what_could_deceive_is_shown() {
         assert_eq!(escaped("héllo wörld 你好"), "héllo wörld 你好");
-        assert_eq!(escaped("a\x1b[2Kb\r\n\u{202e}c\u{200b}"), "a\\u{1b}[2Kb\\r\\n\\u{202e}c\\u{200b}");
+        assert_eq!(
+            escaped("a\x1b[2Kb\r\n\u{202e}c\u{200b}"),
+            "a\\u{1b}[2Kb\\r\\n\\u{202e}c\\u{200b}"
+        );
     }
 }

@@ -53,7 +53,11 @@ impl Failure {
             out::diagnostic(finding);
         }
         let mut lines = self.message.lines();
-        out::say(&format!("{}: {}", out::paint(Colour::Red, "error"), escaped(lines.next().unwrap_or_default())));
+        out::say(&format!(
+            "{}: {}",
+            out::paint(Colour::Red, "error"),
+            escaped(lines.next().unwrap_or_default())
+        ));
         for line in lines {
             out::say(&format!("  {}", escaped(line)));
         }

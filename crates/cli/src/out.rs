@@ -61,7 +61,11 @@ pub(crate) fn diagnostic(finding: &Diagnostic) {
         Severity::Error => (Colour::Red, "error"),
         Severity::Warning => (Colour::Yellow, "warning"),
     };
-    say(&format!("{}: {}", paint(colour, &format!("{word}[{}]", finding.rule)), escaped(&finding.message)));
+    say(&format!(
+        "{}: {}",
+        paint(colour, &format!("{word}[{}]", finding.rule)),
+        escaped(&finding.message)
+    ));
     if let Some(place) = &finding.at {
         let number = place.line.to_string();
         let margin = " ".repeat(number.len());

@@ -13,7 +13,7 @@ use ringfence_policy::Principal;
 use ringfence_record::{Event, Recorder, RunId};
 use ringfence_sandbox::native::{self, Running};
 use ringfence_sandbox::{Spec, Streams};
-use ringfence_secrets::Resolver;
+use ringfence_secrets::{Resolver, Secret};
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -93,15 +93,18 @@ impl Launching {
                 values.insert(reference, value);
             }
             let text = template
-                .render(|name| values.get(name).map(|v| v.expose().to_owned()))
-                .ok_or_else(|| format!("{name} cannot be filled in"))?;
+                .render(|reference| {
+                    values.get(reference).map(Secret::expose).ok_or(reference.clone())
+                })
+                .map_err(|missing| format!("{name}: {missing} has no value"))?;
             full.push((name.into(), text.into()));
         }
         let mut command = vec![program.file.clone().into_os_string()];
         for argument in args {
             // A secret in an argument list would be shown to everyone on this host.
-            let text =
-                argument.render(|_| None).ok_or("an argument may not hold a ${…} reference")?;
+            let text = argument
+                .render(|name| Err::<&str, _>(name.clone()))
+                .map_err(|name| format!("an argument may not refer to {name}; give it in `env`"))?;
             command.push(text.into());
         }
         Ok(Spec {

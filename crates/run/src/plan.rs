@@ -235,13 +235,13 @@ fn servers(
     Ok(found)
 }
 
-fn limits(manifest: &Manifest, duration: Option<u64>) -> Limits {
+fn limits(manifest: &Manifest, duration: Option<Duration>) -> Limits {
     let sandbox = &manifest.sandbox;
     Limits {
         memory: sandbox.memory_mb.map(|mib| mib.saturating_mul(MIB)),
         disk: Some(sandbox.disk_mb.unwrap_or(DEFAULT_DISK_MIB).saturating_mul(MIB)),
         pids: Some(sandbox.pids.unwrap_or(DEFAULT_PIDS)),
         cpus: sandbox.cpus,
-        duration: duration.map(Duration::from_secs),
+        duration,
     }
 }

@@ -22,7 +22,9 @@ fn verify(options: &Verify) -> Done {
     let did = options.did.as_deref().map(Did::parse).transpose()?;
     let report = ringfence_record::verify(&home, &VerifyOptions { run, did })?;
     if options.json {
-        out::json(&serde_json::json!({ "version": 1, "intact": report.intact(), "report": report }));
+        out::json(
+            &serde_json::json!({ "version": 1, "intact": report.intact(), "report": report }),
+        );
     } else {
         words(&report);
     }

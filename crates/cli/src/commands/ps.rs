@@ -25,7 +25,12 @@ pub(crate) fn run(ps: &Ps) -> Done {
     } else {
         for run in &live {
             let project = run.project.to_string_lossy();
-            out::data(&row(&run.run.to_string(), &run.pid.to_string(), Some(&project), &run.command));
+            out::data(&row(
+                &run.run.to_string(),
+                &run.pid.to_string(),
+                Some(&project),
+                &run.command,
+            ));
         }
         if live.is_empty() {
             out::say("no run is alive; `ringfence ps --all` lists the finished ones");

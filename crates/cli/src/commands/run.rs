@@ -103,7 +103,12 @@ pub(crate) fn line(row: &Row) -> String {
         About::Secret => "secret",
         About::Probe => "probe",
     };
-    let who = if row.principal == "agent" { String::new() } else { format!(" (by {})", row.principal) };
+    let who =
+        if row.principal == "agent" { String::new() } else { format!(" (by {})", row.principal) };
     let times = if row.times > 1 { format!(" ×{}", row.times) } else { String::new() };
-    format!("  {mark}  {about:<8} {}{who}{times}  {}", escaped(&row.what), out::paint(Colour::Dim, &escaped(&row.rule)))
+    format!(
+        "  {mark}  {about:<8} {}{who}{times}  {}",
+        escaped(&row.what),
+        out::paint(Colour::Dim, &escaped(&row.rule))
+    )
 }

@@ -40,9 +40,17 @@ pub(crate) fn run() -> Done {
         tell("call the tool `greet`", true, call(&url, "greet").await);
         tell("call the tool `delete_everything`", false, call(&url, "delete_everything").await);
     });
-    tell("reach not-listed.example through the proxy", false, through_proxy("not-listed.example:443"));
+    tell(
+        "reach not-listed.example through the proxy",
+        false,
+        through_proxy("not-listed.example:443"),
+    );
     tell("reach 1.1.1.1:443 directly", false, directly(SocketAddr::from(([1, 1, 1, 1], 443))));
-    tell("read a secret of the host", false, std::env::var(SECRET).map_err(|_| format!("{SECRET} is not set here")));
+    tell(
+        "read a secret of the host",
+        false,
+        std::env::var(SECRET).map_err(|_| format!("{SECRET} is not set here")),
+    );
     tell("write out/greeting.txt", true, write("out/greeting.txt"));
     tell("write README.md of the project", false, write("README.md"));
     tell("write .ringfence/ringfence.toml", false, write(".ringfence/ringfence.toml"));
@@ -52,19 +60,24 @@ pub(crate) fn run() -> Done {
 
 async fn call(url: &str, tool: &str) -> Result<String, String> {
     let client = HttpClient::connect(url).await.map_err(|e| e.to_string())?;
-    let result = client.call_tool(tool, json!({ "name": "world" })).await.map_err(|e| e.to_string())?;
+    let result =
+        client.call_tool(tool, json!({ "name": "world" })).await.map_err(|e| e.to_string())?;
     Ok(result["content"][0]["text"].as_str().unwrap_or("no text").to_owned())
 }
 
 /// Asks the proxy for a tunnel, with the token that came with its address.
 fn through_proxy(target: &str) -> Result<String, String> {
     let proxy = std::env::var("HTTPS_PROXY").map_err(|_| "no proxy is set".to_owned())?;
-    let (login, address) =
-        proxy.trim_start_matches("http://").split_once('@').ok_or("the proxy's address has no token")?;
+    let (login, address) = proxy
+        .trim_start_matches("http://")
+        .split_once('@')
+        .ok_or("the proxy's address has no token")?;
     let address: SocketAddr = address.parse().map_err(|_| "the proxy's address is not one")?;
     let login = ringfence_egress::basic(login);
     let mut stream = connect(address)?;
-    let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: {login}\r\n\r\n");
+    let request = format!(
+        "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: {login}\r\n\r\n"
+    );
     stream.write_all(request.as_bytes()).map_err(|e| e.to_string())?;
     let mut answer = [0; 512];
     let length = stream.read(&mut answer).map_err(|e| e.to_string())?;

@@ -50,8 +50,12 @@ fn tool(name: &str, description: &str, properties: Value) -> Value {
 fn call(params: &Value) -> Answer {
     let text = match params["name"].as_str() {
         Some("greet") => {
-            let name: String =
-                params["arguments"]["name"].as_str().unwrap_or("stranger").chars().take(80).collect();
+            let name: String = params["arguments"]["name"]
+                .as_str()
+                .unwrap_or("stranger")
+                .chars()
+                .take(80)
+                .collect();
             format!("Hello, {name}!")
         }
         Some("delete_everything") => "Everything is gone.".to_owned(),
@@ -66,7 +70,11 @@ pub(crate) fn run() -> Done {
         .build()
         .map_err(|e| Failure::user(e.to_string()))?;
     runtime
-        .block_on(ringfence_mcp::serve_stdio(Arc::new(Demo), tokio::io::stdin(), tokio::io::stdout()))
+        .block_on(ringfence_mcp::serve_stdio(
+            Arc::new(Demo),
+            tokio::io::stdin(),
+            tokio::io::stdout(),
+        ))
         .map_err(|e| Failure::user(e.to_string()))?;
     // A read of stdin that nobody can cancel must not hold the program.
     runtime.shutdown_background();
