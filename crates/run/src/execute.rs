@@ -110,7 +110,7 @@ pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> 
             command: plan.program.args.clone(),
         },
     )?;
-    recorder.commit_blocking(Event::RunStarted {
+    let _ = recorder.commit_blocking(Event::RunStarted {
         project: plan.project().display().to_string(),
         consent: plan.bundle.consent().to_string(),
         backend: plan.backend.name().into(),

@@ -18,9 +18,9 @@ use crate::{Error, program};
 pub use view::{Line, View};
 
 /// The port of the proxy inside a sandbox.
-pub const PROXY_PORT: u16 = 3128;
+pub(crate) const PROXY_PORT: u16 = 3128;
 /// The port of the MCP gate inside a sandbox.
-pub const GATE_PORT: u16 = 3129;
+pub(crate) const GATE_PORT: u16 = 3129;
 
 const MIB: u64 = 1 << 20;
 /// Processes and threads, where the manifest says nothing.
