@@ -197,7 +197,7 @@ pub enum Event {
     /// The bytes between the last signed line and this one are what a writer that was killed left
     /// behind: they are no evidence, and stay as they were found. Only in the machine log.
     TornLine {
-        /// How many bytes, with the line end that closes them.
+        /// How many bytes, with the space and line end that close a line without its end.
         bytes: u64,
         /// SHA-256 of them, `sha256:…`.
         digest: String,

@@ -20,6 +20,9 @@ const NAME: &str = "machine.jsonl";
 /// reach it.
 pub(crate) const HEAD: &str = "machine.head";
 
+/// What ends a torn line. The space keeps a line that lacked only its end from becoming a whole one.
+const CLOSE: &[u8] = b" \n";
+
 /// How far back a commit line is looked for. More than this behind the last one is no torn write.
 const MAX_TAIL: u64 = 16 << 20;
 
@@ -61,7 +64,7 @@ impl MachineLog {
         let mut chain = tail.chain;
         if tail.torn.bytes > 0 {
             if !tail.torn.closed {
-                lines.push(b'\n');
+                lines.extend_from_slice(CLOSE);
             }
             let torn = Event::TornLine { bytes: tail.torn.bytes, digest: tail.torn.digest };
             chain.append(&mut lines, &line::now(), &line::encode(&torn)?);
@@ -148,7 +151,7 @@ struct Tail {
 }
 
 struct Torn {
-    /// With the line end that closes it.
+    /// With what closes it.
     bytes: u64,
     digest: String,
     /// Whether it ends in a line end already.
@@ -159,10 +162,9 @@ impl Torn {
     fn of(bytes: &[u8]) -> Self {
         let closed = bytes.is_empty() || bytes.ends_with(b"\n");
         let mut digest = Sha256::new_with_prefix(bytes);
-        if !closed {
-            digest.update(b"\n");
-        }
-        let length = bytes.len() as u64 + u64::from(!closed);
+        let close = if closed { &[] } else { CLOSE };
+        digest.update(close);
+        let length = (bytes.len() + close.len()) as u64;
         Self { bytes: length, digest: line::text(&digest.finalize().into()), closed }
     }
 }

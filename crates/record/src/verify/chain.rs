@@ -16,6 +16,7 @@ use crate::{Event, machine, paths};
 const MAX_FINDINGS: usize = 1000;
 
 /// The line before the one at hand.
+#[derive(Clone)]
 struct Last {
     /// Its number in the file, 0 before the first.
     no: u64,
@@ -27,17 +28,20 @@ struct Last {
 }
 
 /// A link that does not hold, until it is known which end is wrong.
+#[derive(Clone)]
 struct Suspect {
     before: u64,
 }
 
 /// What stands in the machine log since its last signed line.
+#[derive(Clone)]
 struct Region {
     digest: Sha256,
     bytes: u64,
 }
 
 /// The state of a check.
+#[derive(Clone)]
 pub(super) struct Checker<'a> {
     file: &'a Path,
     run: &'a str,
@@ -201,6 +205,12 @@ impl<'a> Checker<'a> {
                 Some(expected)
             }
         };
+        if line.kind() == "torn_line" {
+            let message =
+                "marks bytes that a killed writer left, but other bytes are there, or none";
+            self.find(no, Class::MissingLine, Severity::Error, message);
+            blamed = true;
+        }
         let commit = line.kind() == "commit";
         if commit {
             blamed |= self.signature(no, &line);

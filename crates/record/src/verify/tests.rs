@@ -3,9 +3,11 @@ use std::path::PathBuf;
 
 use ringfence_identity::Signer;
 
-use super::{Class, Report, RunState, VerifyOptions, verify};
+use super::chain::Checker;
+use super::machine::Known;
+use super::{Class, Report, RunState, Severity, VerifyOptions, finish, verify};
 use crate::testing::{Home, event};
-use crate::{Error, Event, RunId, machine_file, run_file};
+use crate::{Error, Event, RunId, line, machine_file, run_file};
 
 /// A sealed run of some 40 lines in groups of one to four events.
 fn sealed(home: &Home) -> (RunId, PathBuf) {
@@ -96,33 +98,84 @@ impl Case {
         lines.into_iter().flat_map(|at| self.line(at)).copied().collect()
     }
 
-    /// Flips every bit of the file, one at a time, in the check itself rather than on disk.
-    fn flip_every_bit(&self) {
-        let mut bytes = self.good.clone();
-        for at in 0..bytes.len() {
-            let line = line_of(&self.starts, at);
-            for bit in 0..8 {
-                bytes[at] ^= 1 << bit;
-                let report = self.with(&bytes);
-                assert!(
-                    names(&report, &self.file, &[line]),
-                    "byte {at} bit {bit} of line {line}: {:?}",
-                    report.findings
-                );
-                bytes[at] ^= 1 << bit;
+    /// Checks in memory, from line `from` on, bytes that are the good ones up to there. `known` is
+    /// the seal; stops as soon as the line is named.
+    fn named(&self, before: &Checker<'_>, rest: &[u8], known: &Known, line: u64) -> bool {
+        let mut checker = before.clone();
+        let named = |checker: &Checker<'_>| {
+            checker
+                .findings
+                .iter()
+                .any(|it| it.line == Some(line) && it.severity == Severity::Error)
+        };
+        let mut after = 0;
+        for piece in rest.split_inclusive(|byte| *byte == b'\n') {
+            match piece.strip_suffix(b"\n") {
+                Some(piece) => drop(checker.line(piece)),
+                None => after = piece.len() as u64,
             }
+            if named(&checker) {
+                return true;
+            }
+        }
+        finish(&mut checker, RunState::Sealed, known, after);
+        named(&checker)
+    }
+
+    /// Calls back with each line's number, where it begins, and the check of all lines before it.
+    fn each_line(&self, run: &str, mut act: impl FnMut(u64, usize, &Checker<'_>)) {
+        let key = self.home.signer().did().to_string();
+        let mut checker = Checker::new(&self.file, run, Some(&key));
+        for at in 0..self.lines() {
+            act(at as u64 + 1, self.starts[at], &checker);
+            checker.line(self.line(at).strip_suffix(b"\n").unwrap());
+        }
+        assert!(checker.findings.is_empty(), "control");
+    }
+
+    /// The seal of the file as it is.
+    fn known(&self) -> Known {
+        let last = self.line(self.lines() - 1).strip_suffix(b"\n").unwrap();
+        let head = line::text(&line::hash(last));
+        Known { opened: None, sealed: Some((1, self.lines() as u64, head)) }
+    }
+
+    /// Flips every bit of the file, one at a time.
+    fn flip_every_bit(&self, run: &str) {
+        let known = self.known();
+        let mut bytes = self.good.clone();
+        self.each_line(run, |line, start, before| {
+            let end = self.starts[usize::try_from(line).unwrap()];
+            for at in start..end {
+                for bit in 0..8 {
+                    bytes[at] ^= 1 << bit;
+                    let named = self.named(before, &bytes[start..], &known, line);
+                    assert!(named, "byte {at} bit {bit} of line {line}");
+                    bytes[at] ^= 1 << bit;
+                }
+            }
+        });
+        // The same through the whole check, for one bit in every stretch of bytes.
+        for at in (0..bytes.len()).step_by(61).chain(bytes.len() - 2..bytes.len()) {
+            let line = line_of(&self.starts, at);
+            bytes[at] ^= 1 << (at % 8);
+            let report = self.with(&bytes);
+            assert!(names(&report, &self.file, &[line]), "byte {at}: {:?}", report.findings);
+            bytes[at] ^= 1 << (at % 8);
         }
     }
 }
 
 #[test]
 fn every_flipped_bit_of_a_run_is_named() {
-    Case::run().flip_every_bit();
+    let case = Case::run();
+    let run = case.file.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    case.flip_every_bit(&run);
 }
 
 #[test]
 fn every_flipped_bit_of_the_machine_log_is_named() {
-    Case::log().flip_every_bit();
+    Case::log().flip_every_bit("machine");
 }
 
 #[test]
@@ -176,11 +229,28 @@ fn every_doubled_line_is_named() {
 
 #[test]
 fn every_truncation_is_named() {
-    for case in [Case::run(), Case::log()] {
-        for end in 0..case.good.len() {
+    let case = Case::run();
+    let known = case.known();
+    let run = case.file.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    case.each_line(&run, |line, start, before| {
+        for end in start..case.starts[usize::try_from(line).unwrap()] {
+            assert!(case.named(before, &case.good[start..end], &known, line), "{end}");
+        }
+    });
+    // Through the whole check at the ends of lines and between them.
+    for case in [case, Case::log()] {
+        for end in (0..case.good.len())
+            .step_by(67)
+            .chain(case.starts.iter().map(|start| start - start.min(&1)))
+        {
             let report = case.with(&case.good[..end]);
             let line = line_of(&case.starts, end);
             assert!(names(&report, &case.file, &[line]), "{end}: {:?}", report.findings);
+        }
+        for start in &case.starts[..case.lines()] {
+            let report = case.with(&case.good[..*start]);
+            let line = line_of(&case.starts, *start);
+            assert!(names(&report, &case.file, &[line]), "{start}: {:?}", report.findings);
         }
     }
 }
