@@ -75,9 +75,22 @@ macro_rules! data {
 }
 
 /// Every data file, by name.
-const FILES: [(&str, &str); 13] = data![
-    "claude-code", "cline", "codex", "continue", "copilot", "cursor", "droid", "gemini", "kilo",
-    "opencode", "pi", "qwen", "vscode",
+const FILES: [(&str, &str); 15] = data![
+    "aider",
+    "claude-code",
+    "cline",
+    "codex",
+    "continue",
+    "copilot",
+    "cursor",
+    "droid",
+    "gemini",
+    "kilo",
+    "opencode",
+    "pi",
+    "qwen",
+    "vscode",
+    "zed",
 ];
 
 static ADAPTERS: LazyLock<Vec<Adapter>> = LazyLock::new(|| {
@@ -114,7 +127,8 @@ fn merged(adapters: &[Adapter]) -> Vec<Protected> {
 fn parse(files: &[(&'static str, &str)]) -> Result<Vec<Adapter>, Error> {
     let mut adapters = Vec::new();
     for (file, text) in files.iter().copied() {
-        let adapter: Adapter = toml::from_str(text).map_err(|source| Error::Parse { file, source })?;
+        let adapter: Adapter =
+            toml::from_str(text).map_err(|source| Error::Parse { file, source })?;
         let fault = |reason: String| Error::Path { file, reason };
         if adapter.name.as_str() != file {
             return Err(fault(format!("it is named `{}`", adapter.name)));

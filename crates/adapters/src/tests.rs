@@ -37,7 +37,9 @@ fn protected_paths_are_sorted_and_unique() {
 
 #[test]
 fn instructions_stay_writable() {
-    for file in ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".github", ".github/copilot-instructions.md"] {
+    for file in
+        ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".github", ".github/copilot-instructions.md"]
+    {
         assert!(protected().iter().all(|protected| protected.path != file), "{file}");
     }
 }

@@ -11,7 +11,10 @@ fn lock() -> Lock {
         name: name.to_owned(),
         digest: Digest::framed("t", &[name.as_bytes()]),
     };
-    Lock { version: 1, pins: vec![pin("server", "b"), pin("server", "a"), pin("setting", "x.\"\\q\n")] }
+    Lock {
+        version: 1,
+        pins: vec![pin("server", "b"), pin("server", "a"), pin("setting", "x.\"\\q\n")],
+    }
 }
 
 fn rules(text: &str) -> Vec<(usize, &'static str)> {

@@ -43,7 +43,9 @@ fn refused(project: &Path) -> Vec<String> {
 #[test]
 fn a_project_without_a_manifest_says_so() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    assert!(matches!(Snapshot::read(dir.path()), Err(Error::Missing(path)) if path.ends_with(".ringfence/ringfence.toml")));
+    assert!(
+        matches!(Snapshot::read(dir.path()), Err(Error::Missing(path)) if path.ends_with(".ringfence/ringfence.toml"))
+    );
     assert!(matches!(Snapshot::read(&dir.path().join("none")), Err(Error::Io { .. })));
 }
 
@@ -193,7 +195,11 @@ fn drift_names_what_changed() {
 
     let dir = full();
     let manifest = fs::read_to_string(dir.path().join(".ringfence/ringfence.toml")).expect("read");
-    write(dir.path(), "ringfence.toml", manifest.replace("search-mcp", "search-mpc").replace("hooks.fmt", "hooks.form"));
+    write(
+        dir.path(),
+        "ringfence.toml",
+        manifest.replace("search-mcp", "search-mpc").replace("hooks.fmt", "hooks.form"),
+    );
     assert_eq!(
         drift(&dir),
         ["hook form false true", "server search true true", "hook fmt true false"]
@@ -209,7 +215,8 @@ fn what_cannot_be_pinned_is_named_at_its_place() {
     let dir = full();
     symlink("/etc/passwd", dir.path().join(".ringfence/skills/summarize/link")).expect("linked");
     let line = |text: &str| {
-        let manifest = fs::read_to_string(dir.path().join(".ringfence/ringfence.toml")).expect("read");
+        let manifest =
+            fs::read_to_string(dir.path().join(".ringfence/ringfence.toml")).expect("read");
         manifest.lines().position(|l| l.contains(text)).expect("a line") + 1
     };
     let error = read(dir.path()).drift().expect_err("a symlink");
@@ -217,7 +224,9 @@ fn what_cannot_be_pinned_is_named_at_its_place() {
     assert_eq!(brief(&error), [format!("{place}:unpinnable")]);
     assert!(Lock::compute(&read(dir.path())).is_err());
 
-    let dir = project("version = 1\n[skills.a]\npath = \"./none\"\n[instructions.b]\npath = \"./none\"\n");
+    let dir = project(
+        "version = 1\n[skills.a]\npath = \"./none\"\n[instructions.b]\npath = \"./none\"\n",
+    );
     let error = Lock::compute(&read(dir.path())).expect_err("missing");
     assert_eq!(
         brief(&error),
@@ -231,7 +240,9 @@ fn what_cannot_be_pinned_is_named_at_its_place() {
 
 #[test]
 fn references_stay_names_in_pins() {
-    let dir = project("version = 1\n[servers.s]\ntype = \"stdio\"\ncommand = \"x\"\nenv = { K = \"${PATH}\" }\n");
+    let dir = project(
+        "version = 1\n[servers.s]\ntype = \"stdio\"\ncommand = \"x\"\nenv = { K = \"${PATH}\" }\n",
+    );
     let lock = Lock::compute(&read(dir.path())).expect("locked");
     let definition = br#"{"methods":[],"pricing":null,"tools":null,"transport":{"allowed_hosts":[],"args":[],"command":"x","env":{"K":"${PATH}"},"type":"stdio"}}"#;
     assert_eq!(lock.digest("server", "s"), Some(crate::Digest::framed("server", &[definition])));
