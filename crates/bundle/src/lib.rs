@@ -3,23 +3,61 @@
 //! This crate decides nothing and contacts nobody. It reads a project's `.ringfence/` folder into
 //! one [`Snapshot`] and gives back values that exist only in valid form.
 
+#![forbid(unsafe_code)]
+
+mod consent;
+mod cross;
+mod decode;
 mod diagnostic;
+mod digest;
+mod document;
+mod endpoint;
 mod error;
+mod fields;
+mod files;
 mod host;
+mod init;
+mod keys;
+mod levels;
 mod lock;
 mod manifest;
+mod money;
 mod names;
+mod parse;
+mod paths;
+mod pins;
+mod reserved;
+mod schema;
 mod snapshot;
+mod source;
+mod template;
+mod text;
+mod tree;
 
+pub use consent::{Three, consent_of, read_three};
+pub use decode::{Table, Value};
 pub use diagnostic::{Diagnostic, Place, Severity};
+pub use digest::Digest;
+pub use document::Document;
+pub use endpoint::Endpoint;
 pub use error::Error;
+pub use fields::{Field, FieldType, Label, field, fields};
 pub use host::{Host, HostError, HostRule};
+pub use init::first_manifest;
+pub use keys::{check_did, check_key};
+pub use levels::floor;
 pub use lock::{Lock, Pin};
 pub use manifest::{
     A2a, Agent, ApprovalRule, Approvals, Capability, Delivery, Egress, Engine, Extension,
     Filesystem, Hook, Isolation, Limits, Manifest, Meta, Meter, Network, Notify, OnTimeout,
-    Pattern, Peer, PolicyTables, Predicate, PredicateTest, Pricing, RenderLocally, Sandbox, Server,
-    Source, Spending, Template, Toolset, Transport,
+    Pattern, Peer, Places, PolicyTables, Predicate, PredicateTest, Pricing, RenderLocally, Sandbox,
+    Server, Source, Spending, Template, Toolset, Transport,
 };
+pub use money::parse_usd;
 pub use names::{Id, NameError, SecretName, ServerId, ToolName};
-pub use snapshot::{Digest, Drift, Snapshot};
+pub use parse::{parse_manifest, policy_tables};
+pub use paths::check_relative;
+pub use reserved::reserved_variable;
+pub use schema::schema;
+pub use snapshot::{Drift, Snapshot};
+pub use text::first_invisible;

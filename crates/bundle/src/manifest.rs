@@ -1,12 +1,12 @@
 //! The manifest: what an agent is made of and what it asks to be held to.
 //!
-//! Every type here exists only after a strict parse; see [`crate::parse`].
+//! Every type here exists only after a strict parse; see [`crate::parse_manifest`].
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::{HostRule, Id, SecretName, ServerId, ToolName};
+use crate::{HostRule, Id, Place, SecretName, ServerId, ToolName};
 
 /// The effective manifest: `ringfence.toml` with `ringfence.local.toml` laid over it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -15,7 +15,7 @@ pub struct Manifest {
     pub meta: Meta,
     /// `[agent]`, absent in a plain project bundle.
     pub agent: Option<Agent>,
-    /// `capabilities`, in the order declared.
+    /// `[agent] capabilities`, or the same key at the top, in the order declared.
     pub capabilities: Vec<Capability>,
     /// `[sandbox]`
     pub sandbox: Sandbox,
@@ -47,6 +47,28 @@ pub struct Manifest {
     pub a2a: Option<A2a>,
     /// `[policy.*]`: what the bundle asks to be held to.
     pub policy: PolicyTables,
+    /// Where each field stands, for findings that are made later.
+    #[serde(skip)]
+    pub places: Places,
+}
+
+/// Where the fields of a manifest stand: `limits.max_duration_seconds`, `servers.search.env.KEY`,
+/// `policy.tools.search[0]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Places(pub(crate) BTreeMap<String, Place>);
+
+impl Places {
+    /// Where a field stands, or the nearest table around it that is declared.
+    #[must_use]
+    pub fn find(&self, keys: &str) -> Option<&Place> {
+        let mut keys = keys;
+        loop {
+            if let Some(place) = self.0.get(keys) {
+                return Some(place);
+            }
+            keys = &keys[..keys.rfind(['.', '['])?];
+        }
+    }
 }
 
 /// `[meta]`
