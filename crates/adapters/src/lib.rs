@@ -75,7 +75,8 @@ macro_rules! data {
 }
 
 /// Every data file, by name.
-const FILES: [(&str, &str); 13] = data![
+const FILES: [(&str, &str); 15] = data![
+    "aider",
     "claude-code",
     "cline",
     "codex",
@@ -89,6 +90,7 @@ const FILES: [(&str, &str); 13] = data![
     "pi",
     "qwen",
     "vscode",
+    "zed",
 ];
 
 static ADAPTERS: LazyLock<Vec<Adapter>> = LazyLock::new(|| {

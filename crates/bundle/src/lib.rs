@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod consent;
 mod cross;
 mod decode;
 mod diagnostic;
@@ -12,8 +13,10 @@ mod digest;
 mod document;
 mod endpoint;
 mod error;
+mod fields;
 mod files;
 mod host;
+mod init;
 mod keys;
 mod levels;
 mod lock;
@@ -24,19 +27,23 @@ mod parse;
 mod paths;
 mod pins;
 mod reserved;
+mod schema;
 mod snapshot;
 mod source;
 mod template;
 mod text;
 mod tree;
 
+pub use consent::{Three, consent_of, read_three};
 pub use decode::{Table, Value};
 pub use diagnostic::{Diagnostic, Place, Severity};
 pub use digest::Digest;
 pub use document::Document;
 pub use endpoint::Endpoint;
 pub use error::Error;
+pub use fields::{Field, FieldType, Label, field, fields};
 pub use host::{Host, HostError, HostRule};
+pub use init::first_manifest;
 pub use keys::{check_did, check_key};
 pub use levels::floor;
 pub use lock::{Lock, Pin};
@@ -51,5 +58,6 @@ pub use names::{Id, NameError, SecretName, ServerId, ToolName};
 pub use parse::{parse_manifest, policy_tables};
 pub use paths::check_relative;
 pub use reserved::reserved_variable;
+pub use schema::schema;
 pub use snapshot::{Drift, Snapshot};
 pub use text::first_invisible;

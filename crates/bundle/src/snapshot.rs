@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::consent::consent_of;
 use crate::files::{self, ReadError};
 use crate::source::{MAX_BYTES, Source};
 use crate::{Diagnostic, Digest, Error, Lock, Manifest, Place, Severity, parse, pins};
@@ -13,10 +14,10 @@ use crate::{Diagnostic, Digest, Error, Lock, Manifest, Place, Severity, parse, p
 mod tests;
 
 /// The folder of a bundle, in its project.
-const FOLDER: &str = ".ringfence";
-const MANIFEST: &str = "ringfence.toml";
-const OVERLAY: &str = "ringfence.local.toml";
-const LOCK: &str = "ringfence.lock";
+pub(crate) const FOLDER: &str = ".ringfence";
+pub(crate) const MANIFEST: &str = "ringfence.toml";
+pub(crate) const OVERLAY: &str = "ringfence.local.toml";
+pub(crate) const LOCK: &str = "ringfence.lock";
 
 /// Everything that consent covers, read in one go: what is displayed, digested, recorded and run is
 /// this value and never a second read.
@@ -144,19 +145,7 @@ impl Snapshot {
     /// overlay (absent and empty differ) and lock.
     #[must_use]
     pub fn consent_digest(&self) -> Digest {
-        let local = self.local_bytes.as_deref();
-        let lock = self.lock_bytes.as_deref();
-        let mark = |bytes: Option<&[u8]>| if bytes.is_some() { b"present" } else { b"absent " };
-        Digest::framed(
-            "consent",
-            &[
-                &self.manifest_bytes,
-                mark(local),
-                local.unwrap_or_default(),
-                mark(lock),
-                lock.unwrap_or_default(),
-            ],
-        )
+        consent_of(&self.manifest_bytes, self.local_bytes.as_deref(), self.lock_bytes.as_deref())
     }
 
     /// Compares the lock with the bytes that are there now. Empty means current.

@@ -1,27 +1,8 @@
 //! The one event type.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-/// A run's id: `<utc yyyymmdd>-<hhmmss>-<8 hex>`, so that names sort by time.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct RunId(pub(crate) String);
-
-impl RunId {
-    /// A new id.
-    #[must_use]
-    pub fn fresh() -> Self {
-        todo!()
-    }
-}
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+use crate::RunId;
 
 /// How a decision ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,6 +173,14 @@ pub enum Event {
         /// `done` or `failed`.
         result: String,
     },
+    /// A run's file was made; chained into the machine log, so that a file that is taken away or put
+    /// there is found.
+    RunOpened {
+        /// Which run.
+        run: RunId,
+        /// Who signs its file: the machine's DID, or the agent's.
+        key: String,
+    },
     /// A run's file was sealed; chained into the machine log.
     RunSealed {
         /// Which run.
@@ -205,11 +194,20 @@ pub enum Event {
         /// Last event's time.
         ended: String,
     },
+    /// The bytes between the last signed line and this one are what a writer that was killed left
+    /// behind: they are no evidence, and stay as they were found. Only in the machine log.
+    TornLine {
+        /// How many bytes, with the space and line end that close a line without its end.
+        bytes: u64,
+        /// SHA-256 of them, `sha256:…`.
+        digest: String,
+    },
     /// Closes a group: everything before it in the file is durable and signed.
     Commit {
         /// Who signs.
         key: String,
-        /// Base64 of the Ed25519 signature over the previous line's hash, domain-separated.
+        /// Base64 of the Ed25519 signature, domain-separated, over this line as it is with an empty
+        /// signature: its run, number, time and, by the previous line's hash, everything before it.
         signature: String,
     },
 }

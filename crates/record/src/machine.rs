@@ -1,0 +1,201 @@
+//! The machine's chain: run openings, seals and trust changes, written by many processes in turn.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use ringfence_identity::Signer;
+use rustix::fs::{self, FlockOperation, Mode, OFlags};
+use sha2::{Digest as _, Sha256};
+
+use crate::line::{self, Chain, Line, MAX_LINE};
+use crate::{Error, Event, Receipt, paths};
+
+/// The log's name in its folder.
+const NAME: &str = "machine.jsonl";
+
+/// A copy of the last commit line, replaced after every append: a log whose end is cut away does not
+/// reach it.
+pub(crate) const HEAD: &str = "machine.head";
+
+/// What ends a torn line. The space keeps a line that lacked only its end from becoming a whole one.
+const CLOSE: &[u8] = b" \n";
+
+/// How far back a commit line is looked for. More than this behind the last one is no torn write.
+const MAX_TAIL: u64 = 16 << 20;
+
+/// The machine chain, `<home>/log/machine.jsonl`: run openings, run seals and trust changes. One
+/// writer at a time, by a file lock; every append is signed and durable when it returns.
+#[derive(Debug)]
+pub struct MachineLog {
+    folder: OwnedFd,
+    path: PathBuf,
+    signer: Signer,
+}
+
+impl MachineLog {
+    /// Opens or makes the log's folder; signs with the machine's key.
+    ///
+    /// # Errors
+    /// [`Error::Folder`] when the machine's folder or the log's can be written to by others.
+    pub fn open(home: &Path, signer: Signer) -> Result<Self, Error> {
+        paths::folder(home)?;
+        let path = paths::machine_file(home);
+        let folder = paths::folder(&home.join("log"))?;
+        Ok(Self { folder, path, signer })
+    }
+
+    /// Appends an event, signed and durable. Waits for other processes that append. What a killed
+    /// writer left behind is marked by [`Event::TornLine`] and never written onto.
+    ///
+    /// # Errors
+    /// [`Error::Write`], [`Error::Read`], [`Error::Damaged`] when the end of the log is no torn
+    /// write, [`Error::TooLarge`].
+    pub fn append(&self, event: Event) -> Result<Receipt, Error> {
+        let event = line::encode(&event)?;
+        let fail = |source| Error::Write { path: self.path.clone(), source };
+        // Opened anew each time: a lock belongs to an open file, so threads exclude each other too.
+        let (mut file, length) = self.lock().map_err(fail)?;
+        let tail = self.tail(&file, length)?;
+
+        let mut lines = Vec::new();
+        let mut chain = tail.chain;
+        if tail.torn.bytes > 0 {
+            if !tail.torn.closed {
+                lines.extend_from_slice(CLOSE);
+            }
+            let torn = Event::TornLine { bytes: tail.torn.bytes, digest: tail.torn.digest };
+            chain.append(&mut lines, &line::now(), &line::encode(&torn)?);
+        }
+        let seq = chain.append(&mut lines, &line::now(), &event);
+        let start = lines.len();
+        chain.commit(&mut lines, &line::now(), &self.signer);
+
+        let written = file.write_all(&lines).and_then(|()| file.sync_data()).and_then(|()| {
+            // The first append also makes the name durable.
+            if length == 0 { fs::fsync(&self.folder).map_err(io::Error::from) } else { Ok(()) }
+        });
+        if let Err(error) = written {
+            // Nobody was told that these bytes are evidence. Where they cannot be taken back, the
+            // next writer marks them.
+            drop(file.set_len(length));
+            return Err(fail(error));
+        }
+        // Best effort: an older copy still proves that the log once reached that far.
+        drop(self.save_head(&lines[start..]));
+        Ok(Receipt { seq })
+    }
+
+    /// Where the log is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn lock(&self) -> io::Result<(File, u64)> {
+        let flags = OFlags::RDWR
+            | OFlags::APPEND
+            | OFlags::CREATE
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC
+            | OFlags::NONBLOCK;
+        let file = File::from(fs::openat(&self.folder, NAME, flags, Mode::RUSR | Mode::WUSR)?);
+        fs::flock(&file, FlockOperation::LockExclusive)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        Ok((file, metadata.len()))
+    }
+
+    fn save_head(&self, line: &[u8]) -> io::Result<()> {
+        let temporary = ".machine.head";
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(&self.folder, temporary, flags, Mode::RUSR | Mode::WUSR)?;
+        File::from(file).write_all(line)?;
+        Ok(fs::renameat(&self.folder, temporary, &self.folder, HEAD)?)
+    }
+
+    /// The chain after the last commit line, and what lies behind that line.
+    fn tail(&self, file: &File, length: u64) -> Result<Tail, Error> {
+        let fail = |source| Error::Read { path: self.path.clone(), source };
+        let mut window = 4096;
+        loop {
+            let start = length.saturating_sub(window);
+            let size = usize::try_from(length - start).expect("the window is bounded by MAX_TAIL");
+            let mut bytes = vec![0; size];
+            file.read_exact_at(&mut bytes, start).map_err(fail)?;
+            if let Some(found) = last_commit(&bytes) {
+                let torn = Torn::of(&bytes[found.end..]);
+                return Ok(Tail { chain: Chain::after(&found.line), torn });
+            }
+            if start == 0 {
+                return Ok(Tail { chain: Chain::new(paths::MACHINE), torn: Torn::of(&bytes) });
+            }
+            window *= 4;
+            if window > MAX_TAIL {
+                let reason = "no signed line in the last 16 MiB; run `ringfence audit verify`";
+                let (path, reason) = (self.path.clone(), reason.to_owned());
+                return Err(Error::Damaged { path, line: 0, reason });
+            }
+        }
+    }
+}
+
+struct Tail {
+    chain: Chain,
+    torn: Torn,
+}
+
+struct Torn {
+    /// With what closes it.
+    bytes: u64,
+    digest: String,
+    /// Whether it ends in a line end already.
+    closed: bool,
+}
+
+impl Torn {
+    fn of(bytes: &[u8]) -> Self {
+        let closed = bytes.is_empty() || bytes.ends_with(b"\n");
+        let mut digest = Sha256::new_with_prefix(bytes);
+        let close = if closed { &[] } else { CLOSE };
+        digest.update(close);
+        let length = (bytes.len() + close.len()) as u64;
+        Self { bytes: length, digest: line::text(&digest.finalize().into()), closed }
+    }
+}
+
+struct Found {
+    line: Line,
+    /// Just behind its line end.
+    end: usize,
+}
+
+/// The last whole line that is a commit of the machine log. The first line of a window may be cut in
+/// front; then it does not parse, and a larger window is read.
+fn last_commit(bytes: &[u8]) -> Option<Found> {
+    let mut end = bytes.len();
+    while let Some(at) = bytes[..end].iter().rposition(|&byte| byte == b'\n') {
+        let start = bytes[..at].iter().rposition(|&byte| byte == b'\n').map_or(0, |it| it + 1);
+        if at - start <= MAX_LINE
+            && let Ok(line) = Line::parse(&bytes[start..at])
+            && is_commit(&line)
+        {
+            return Some(Found { line, end: at + 1 });
+        }
+        end = at;
+    }
+    None
+}
+
+/// What a writer goes on from, and what a verifier takes for the end of a group.
+pub(crate) fn is_commit(line: &Line) -> bool {
+    line.kind() == "commit" && line.run == paths::MACHINE && line.seq < u64::MAX
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ringfence_identity::Signer;
+
+use super::Recorder;
+use crate::testing::{Home, event};
+use crate::writer::MAX_QUEUED;
+use crate::{Error, Event, RunId, list_runs, read_run};
+
+fn over(path: &str) -> (tempfile::TempDir, Recorder) {
+    let home = tempfile::tempdir().unwrap();
+    let signer = Signer::machine(home.path()).unwrap();
+    let file = File::options().write(true).open(path).unwrap();
+    let recorder = Recorder::over(file, PathBuf::from(path), &RunId::fresh(), signer).unwrap();
+    (home, recorder)
+}
+
+#[test]
+fn what_is_recorded_is_read_back_in_order() {
+    let home = Home::new();
+    let recorder = home.recorder();
+    for n in 0..10 {
+        recorder.note(event(n)).unwrap();
+    }
+    assert_eq!(recorder.commit_blocking(event(10)).unwrap().seq() % 2, 0, "it has a number");
+    let seal = recorder.seal(&home.log).unwrap();
+    let entries: Vec<_> =
+        read_run(home.path(), recorder.run()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(entries.len() as u64, seal.lines);
+    assert!(entries.iter().zip(0..).all(|(entry, seq)| entry.seq == seq));
+    let events: Vec<_> = entries
+        .into_iter()
+        .map(|entry| entry.event)
+        .filter(|event| !matches!(event, Event::Commit { .. }))
+        .collect();
+    assert_eq!(events, (0..=10).map(event).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_file_is_private_and_never_made_twice() {
+    let home = Home::new();
+    let recorder = home.recorder();
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(recorder.path()), 0o600);
+    assert_eq!(mode(recorder.path().parent().unwrap()), 0o700);
+    let again = Recorder::create(home.path(), recorder.run(), home.signer(), &home.log);
+    assert!(matches!(again, Err(Error::Write { .. })));
+    assert_eq!(std::fs::read_dir(home.path().join("runs")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_full_disk_refuses_and_stays_refused() {
+    let (_home, recorder) = over("/dev/full");
+    let error = recorder.commit_blocking(event(0)).expect_err("the device is full");
+    assert!(
+        matches!(&error, Error::Write { source, .. }
+        if source.kind() == std::io::ErrorKind::StorageFull),
+        "{error}"
+    );
+    assert!(matches!(recorder.commit_blocking(event(1)), Err(Error::Closed)));
+    assert!(matches!(recorder.note(event(2)), Err(Error::Closed)));
+    let log = Home::new();
+    assert!(matches!(recorder.seal(&log.log), Err(Error::Write { .. })));
+}
+
+#[tokio::test]
+async fn a_supervisor_learns_of_a_failed_append() {
+    let (_home, recorder) = over("/dev/full");
+    recorder.note(event(0)).unwrap();
+    let reason = tokio::time::timeout(Duration::from_secs(10), recorder.failed()).await.unwrap();
+    assert!(reason.contains("/dev/full"), "{reason}");
+    assert!(matches!(recorder.commit(event(1)).await, Err(Error::Closed)));
+
+    let home = Home::new();
+    let well = home.recorder();
+    let _receipt = well.commit(event(0)).await.expect("control: a disk with room");
+    let pending = tokio::time::timeout(Duration::from_millis(1), well.failed()).await;
+    assert!(pending.is_err(), "all is well");
+}
+
+#[test]
+fn a_writer_that_cannot_keep_up_fails_closed() {
+    // A pipe that nobody reads takes 64 KiB and then blocks the writer: a disk that hangs.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let signer = Signer::machine(home.path()).unwrap();
+    let file = File::from(std::os::fd::OwnedFd::from(writer));
+    let recorder = Recorder::over(file, PathBuf::from("pipe"), &RunId::fresh(), signer).unwrap();
+    let refused = (0..4 * MAX_QUEUED as u64).find_map(|n| recorder.note(event(n)).err());
+    assert!(matches!(refused, Some(Error::Closed)));
+    assert!(matches!(recorder.commit_blocking(event(0)), Err(Error::Closed)));
+    drop(reader);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_and_threads_share_one_chain() {
+    let home = Home::new();
+    let recorder = home.recorder();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..8 {
+        let recorder = recorder.clone();
+        tasks.spawn(async move {
+            for n in 0..40 {
+                let _receipt = recorder.commit(event(task * 100 + n)).await.unwrap();
+            }
+        });
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let recorder = recorder.clone();
+            scope.spawn(move || {
+                for n in 0..40 {
+                    let _receipt =
+                        recorder.commit_blocking(event(1000 + thread * 100 + n)).unwrap();
+                }
+            });
+        }
+    });
+    while tasks.join_next().await.is_some() {}
+    recorder.seal(&home.log).unwrap();
+    let entries = read_run(home.path(), recorder.run()).unwrap().map(Result::unwrap);
+    let events = entries.filter(|entry| !matches!(entry.event, Event::Commit { .. })).count();
+    assert_eq!(events, 12 * 40);
+    assert!(home.verify().findings.is_empty());
+}
+
+#[test]
+fn more_waiters_than_the_queue_holds_all_get_through() {
+    let home = Home::new();
+    let recorder = home.recorder();
+    let big =
+        |n: usize| Event::SandboxStarted { principal: "x".repeat(900 << 10) + &n.to_string() };
+    std::thread::scope(|scope| {
+        for thread in 0..12 {
+            let recorder = recorder.clone();
+            scope.spawn(move || {
+                let _receipt = recorder.commit_blocking(big(thread)).unwrap();
+            });
+        }
+    });
+    let huge = Event::SandboxStarted { principal: "x".repeat(1 << 20) };
+    assert!(matches!(recorder.note(huge), Err(Error::TooLarge(_))));
+    recorder.seal(&home.log).unwrap();
+    assert!(home.verify().findings.is_empty());
+}
+
+#[test]
+fn a_dropped_recorder_writes_what_was_noted() {
+    let home = Home::new();
+    let recorder = home.recorder();
+    let run = recorder.run().clone();
+    assert!(list_runs(home.path()).unwrap()[0].live);
+    recorder.note(event(7)).unwrap();
+    drop(recorder);
+    let first = read_run(home.path(), &run).unwrap().next().unwrap().unwrap();
+    assert_eq!(first.event, event(7));
+    assert!(!list_runs(home.path()).unwrap()[0].live);
+}
+
+#[test]
+fn nothing_is_taken_after_the_seal() {
+    let home = Home::new();
+    let recorder = home.recorder();
+    recorder.note(event(0)).unwrap();
+    let seal = recorder.seal(&home.log).unwrap();
+    assert!(matches!(recorder.note(event(1)), Err(Error::Closed)));
+    assert!(matches!(recorder.commit_blocking(event(1)), Err(Error::Closed)));
+    assert!(matches!(recorder.seal(&home.log), Err(Error::Closed)));
+    let lines = std::fs::read_to_string(recorder.path()).unwrap().lines().count() as u64;
+    assert_eq!(lines, seal.lines);
+    assert!(home.verify().findings.is_empty());
+}

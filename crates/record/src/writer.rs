@@ -1,0 +1,255 @@
+//! The one thread that appends to a run's file: it takes all that waits, signs it as one group,
+//! writes once, syncs once, and then wakes whoever asked for proof.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+
+use ringfence_identity::Signer;
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::Error;
+use crate::line::{self, Chain};
+
+/// How much may wait to be written. A disk that is this far behind stops the run.
+pub(crate) const MAX_QUEUED: usize = 4096;
+pub(crate) const MAX_QUEUED_BYTES: usize = 4 << 20;
+
+/// What a buffer may keep between groups.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Why the writer stopped, for every waiter to have a copy.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    path: PathBuf,
+    kind: io::ErrorKind,
+    errno: Option<i32>,
+    text: String,
+}
+
+impl Failure {
+    fn new(path: &std::path::Path, error: &io::Error) -> Self {
+        let (kind, errno) = (error.kind(), error.raw_os_error());
+        Self { path: path.to_owned(), kind, errno, text: error.to_string() }
+    }
+
+    pub(crate) fn error(&self) -> Error {
+        let source = match self.errno {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::new(self.kind, self.text.clone()),
+        };
+        Error::Write { path: self.path.clone(), source }
+    }
+}
+
+pub(crate) type Outcome = Result<u64, Failure>;
+
+/// Who waits for an event's group.
+pub(crate) enum Waiter {
+    Nobody,
+    Task(oneshot::Sender<Outcome>),
+    Thread(mpsc::SyncSender<Outcome>),
+}
+
+impl Waiter {
+    fn wake(self, outcome: Outcome) {
+        // A waiter that has gone away needs no answer; its event is in the file all the same.
+        match self {
+            Self::Nobody => {}
+            Self::Task(sender) => drop(sender.send(outcome)),
+            Self::Thread(sender) => drop(sender.try_send(outcome)),
+        }
+    }
+}
+
+struct Queued {
+    at: String,
+    event: Vec<u8>,
+    waiter: Waiter,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Queued>,
+    bytes: usize,
+    closing: bool,
+    failed: bool,
+}
+
+/// What the callers and the thread share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    space: Condvar,
+    pub(crate) space_for_tasks: Notify,
+    failure: watch::Sender<Option<Failure>>,
+}
+
+/// Why an event was not queued; the full queue gives the event back.
+pub(crate) enum Refused {
+    Full(Vec<u8>, Waiter),
+    Closed,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            space: Condvar::new(),
+            space_for_tasks: Notify::new(),
+            failure: watch::Sender::new(None),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code that can panic runs under this lock, so a poisoned one is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, event: Vec<u8>, waiter: Waiter) -> Result<(), Refused> {
+        let mut state = self.lock();
+        if state.closing || state.failed {
+            return Err(Refused::Closed);
+        }
+        let fits = state.queue.is_empty() || state.bytes + event.len() <= MAX_QUEUED_BYTES;
+        if state.queue.len() >= MAX_QUEUED || !fits {
+            return Err(Refused::Full(event, waiter));
+        }
+        state.bytes += event.len();
+        // The time is taken under the lock, so that times in the file are in the file's order.
+        state.queue.push_back(Queued { at: line::now(), event, waiter });
+        drop(state);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// Waits until the queue has room or the writer has stopped.
+    pub(crate) fn wait_for_space(&self) {
+        let state = self.lock();
+        let full = |state: &mut State| {
+            let full = state.queue.len() >= MAX_QUEUED || state.bytes >= MAX_QUEUED_BYTES / 2;
+            full && !state.closing && !state.failed
+        };
+        drop(self.space.wait_while(state, full).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// No event after this; what is queued is still written.
+    pub(crate) fn close(&self) {
+        self.lock().closing = true;
+        self.work.notify_one();
+        self.announce_space();
+    }
+
+    /// Fails closed: everything that waits is told, and nothing is taken any more.
+    pub(crate) fn fail(&self, failure: &Failure) {
+        let waiting = {
+            let mut state = self.lock();
+            state.failed = true;
+            state.bytes = 0;
+            std::mem::take(&mut state.queue)
+        };
+        self.failure
+            .send_if_modified(|first| first.is_none() && first.replace(failure.clone()).is_none());
+        for queued in waiting {
+            queued.waiter.wake(Err(failure.clone()));
+        }
+        self.work.notify_one();
+        self.announce_space();
+    }
+
+    /// Poisons the record because it cannot keep up.
+    pub(crate) fn overrun(&self, path: &std::path::Path) {
+        let error =
+            io::Error::other(format!("{MAX_QUEUED} events wait: the disk does not keep up"));
+        self.fail(&Failure::new(path, &error));
+    }
+
+    pub(crate) fn failures(&self) -> watch::Receiver<Option<Failure>> {
+        self.failure.subscribe()
+    }
+
+    fn announce_space(&self) {
+        self.space.notify_all();
+        self.space_for_tasks.notify_waiters();
+    }
+
+    /// Everything that waits, once something does; `None` when there will be nothing more.
+    fn take(&self, into: &mut VecDeque<Queued>) -> Option<()> {
+        let state = self.lock();
+        let idle = |state: &mut State| state.queue.is_empty() && !state.closing && !state.failed;
+        let mut state = self.work.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
+        if state.failed || state.queue.is_empty() {
+            return None;
+        }
+        std::mem::swap(&mut state.queue, into);
+        state.bytes = 0;
+        drop(state);
+        self.announce_space();
+        Some(())
+    }
+}
+
+/// The thread's own side.
+pub(crate) struct Writer {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    pub(crate) chain: Chain,
+    pub(crate) signer: Signer,
+    /// Bytes of the file that are durable.
+    pub(crate) length: u64,
+    /// Times of the first and the last event.
+    pub(crate) span: Option<(String, String)>,
+}
+
+impl Writer {
+    /// Writes groups until the record is closed or a write fails. Gives itself back, so that the
+    /// file stays locked until the seal is in the machine log.
+    pub(crate) fn work(mut self, shared: &Shared) -> Result<Self, Failure> {
+        let mut group = VecDeque::new();
+        let mut lines = Vec::new();
+        while shared.take(&mut group).is_some() {
+            let first = self.chain.seq;
+            for queued in &group {
+                self.chain.append(&mut lines, &queued.at, &queued.event);
+            }
+            self.chain.commit(&mut lines, &line::now(), &self.signer);
+            if let Err(error) = self.write(&lines) {
+                let failure = Failure::new(&self.path, &error);
+                // First shut, then tell: whoever hears of it finds the record closed.
+                shared.fail(&failure);
+                for queued in group.drain(..) {
+                    queued.waiter.wake(Err(failure.clone()));
+                }
+                return Err(failure);
+            }
+            if let (Some(from), Some(to)) = (group.front(), group.back()) {
+                let start = self.span.take().map_or_else(|| from.at.clone(), |(start, _)| start);
+                self.span = Some((start, to.at.clone()));
+            }
+            for (seq, queued) in (first..).zip(group.drain(..)) {
+                queued.waiter.wake(Ok(seq));
+            }
+            lines.clear();
+            lines.shrink_to(KEPT_BYTES);
+            group.shrink_to(64);
+        }
+        match &*shared.failure.borrow() {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(self),
+        }
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let written = self.file.write_all(lines).and_then(|()| self.file.sync_data());
+        match written {
+            Ok(()) => self.length += lines.len() as u64,
+            // Nobody was told that these bytes are evidence: take them back where that works. If it
+            // does not, the file ends in an unsigned tail, and nothing is ever written behind it.
+            Err(_) => drop(self.file.set_len(self.length)),
+        }
+        written
+    }
+}
