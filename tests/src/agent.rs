@@ -26,7 +26,10 @@ impl Cases {
     #[must_use]
     pub fn get(&self, case: &str) -> &Value {
         self.found.get(case).unwrap_or_else(|| {
-            panic!("the agent reported no {case:?}\n--- stdout\n{}\n--- stderr\n{}", self.output.stdout, self.output.stderr)
+            panic!(
+                "the agent reported no {case:?}\n--- stdout\n{}\n--- stderr\n{}",
+                self.output.stdout, self.output.stderr
+            )
         })
     }
 
@@ -65,16 +68,26 @@ impl Cases {
     #[track_caller]
     pub fn answered(&self, case: &str) {
         assert_eq!(self.status(case), 200, "{case}: {}", self.get(case));
-        assert!(self.body(case).contains("\"result\""), "{case} must be answered: {}", self.get(case));
+        assert!(
+            self.body(case).contains("\"result\""),
+            "{case} must be answered: {}",
+            self.get(case)
+        );
     }
 
     /// Panics if this MCP call was answered with a result of the server.
     #[track_caller]
     pub fn not_answered(&self, case: &str) {
         let body = self.body(case);
-        let served = body.contains("\"result\"") && !body.contains("\"isError\":true") && !body.contains("\"isError\": true");
+        let served = body.contains("\"result\"")
+            && !body.contains("\"isError\":true")
+            && !body.contains("\"isError\": true");
         assert!(!served, "{case} must be refused: {}", self.get(case));
-        assert!(self.status(case) >= 400 || !body.is_empty(), "{case} hung up without a word: {}", self.get(case));
+        assert!(
+            self.status(case) >= 400 || !body.is_empty(),
+            "{case} hung up without a word: {}",
+            self.get(case)
+        );
     }
 }
 

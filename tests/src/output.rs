@@ -66,8 +66,9 @@ impl Output {
     #[track_caller]
     #[must_use]
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout)
-            .unwrap_or_else(|e| panic!("`{}` printed no JSON ({e}):\n{}\n{}", self.command, self.stdout, self.stderr))
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| {
+            panic!("`{}` printed no JSON ({e}):\n{}\n{}", self.command, self.stdout, self.stderr)
+        })
     }
 
     /// The last line of standard output as a JSON value (`run --json` ends with one).
@@ -75,8 +76,9 @@ impl Output {
     #[must_use]
     pub fn last_json(&self) -> Value {
         let start = self.stdout.rfind("\n{").map_or(0, |at| at + 1);
-        serde_json::from_str(&self.stdout[start..])
-            .unwrap_or_else(|e| panic!("`{}` did not end with JSON ({e}):\n{}", self.command, self.stdout))
+        serde_json::from_str(&self.stdout[start..]).unwrap_or_else(|e| {
+            panic!("`{}` did not end with JSON ({e}):\n{}", self.command, self.stdout)
+        })
     }
 }
 
@@ -141,7 +143,10 @@ impl Started {
         let Ok(fd) = pidfd_open(self.raw_pid(), PidfdFlags::empty()) else {
             return matches!(self.child.try_wait(), Ok(Some(_)));
         };
-        let limit = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
+        let limit = Timespec {
+            tv_sec: time.as_secs().cast_signed(),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).is_ok_and(|n| n > 0)
     }
 
@@ -157,14 +162,20 @@ impl Started {
             let _ = self.child.kill();
         }
         let status = self.child.wait().expect("a child can be waited for");
-        let text = |t: Option<JoinHandle<String>>| t.map_or_else(String::new, |t| t.join().unwrap_or_default());
+        let text = |t: Option<JoinHandle<String>>| {
+            t.map_or_else(String::new, |t| t.join().unwrap_or_default())
+        };
         let output = Output {
             command: std::mem::take(&mut self.command),
             status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
             stdout: text(self.stdout.take()),
             stderr: text(self.stderr.take()),
         };
-        assert!(ended, "hung: {}\n--- stdout\n{}\n--- stderr\n{}", output.command, output.stdout, output.stderr);
+        assert!(
+            ended,
+            "hung: {}\n--- stdout\n{}\n--- stderr\n{}",
+            output.command, output.stdout, output.stderr
+        );
         output
     }
 }

@@ -14,7 +14,11 @@ pub const PYTHON: &str = "/usr/bin/python3";
 pub(crate) fn built() -> PathBuf {
     let exe = std::env::current_exe().expect("a running program has a path");
     let deps = exe.parent().expect("a program is in a folder");
-    if deps.ends_with("deps") { deps.parent().expect("deps is in a profile").to_owned() } else { deps.to_owned() }
+    if deps.ends_with("deps") {
+        deps.parent().expect("deps is in a profile").to_owned()
+    } else {
+        deps.to_owned()
+    }
 }
 
 /// The built `ringfence` of the profile that these tests were built with.
@@ -26,7 +30,10 @@ pub fn program() -> PathBuf {
     let path = built().join("ringfence");
     let age = |p: &Path| fs::metadata(p).and_then(|m| m.modified());
     let Ok(made) = age(&path) else {
-        panic!("{} is not built: run `cargo build -p ringfence-cli` (`cargo xtask test` does)", path.display());
+        panic!(
+            "{} is not built: run `cargo build -p ringfence-cli` (`cargo xtask test` does)",
+            path.display()
+        );
     };
     // Cargo writes beside the program which files it was made of.
     let list = fs::read_to_string(path.with_extension("d")).unwrap_or_default();

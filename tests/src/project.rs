@@ -29,20 +29,26 @@ impl Project {
     /// When the folders cannot be made.
     #[must_use]
     pub fn new(who: Who) -> Self {
-        let root = tempfile::Builder::new().prefix("ringfence-").tempdir().expect("a temporary folder");
-        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).expect("our own folder");
+        let root =
+            tempfile::Builder::new().prefix("ringfence-").tempdir().expect("a temporary folder");
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755))
+            .expect("our own folder");
         for name in ["project", "state", "home"] {
             let path = root.path().join(name);
             fs::create_dir(&path).expect("our own folder");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("our own folder");
             who.own(&path);
         }
-        let program = if who == Who::Ordinary { reachable(program(), root.path()) } else { program() };
+        let program =
+            if who == Who::Ordinary { reachable(program(), root.path()) } else { program() };
         let mut new = Self { who, root, program, env: BTreeMap::new(), inside: Vec::new() };
         let home = new.home().display().to_string();
         let state = new.state().display().to_string();
         new.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
-        new.env("LANG", "C.UTF-8").env("NO_COLOR", "1").env("HOME", &home).env("RINGFENCE_HOME", &state);
+        new.env("LANG", "C.UTF-8")
+            .env("NO_COLOR", "1")
+            .env("HOME", &home)
+            .env("RINGFENCE_HOME", &state);
         new
     }
 
@@ -258,7 +264,10 @@ impl Project {
                     folders.push(path.clone());
                     b"folder".to_vec()
                 } else if kind.is_symlink() {
-                    fs::read_link(&path).expect("our own link").into_os_string().into_encoded_bytes()
+                    fs::read_link(&path)
+                        .expect("our own link")
+                        .into_os_string()
+                        .into_encoded_bytes()
                 } else if kind.is_file() {
                     fs::read(&path).unwrap_or_default()
                 } else {

@@ -57,11 +57,16 @@ impl TestNet {
     /// When namespaces cannot be made here.
     #[must_use]
     pub fn new(who: Who, zone: &[(&str, Value)]) -> Self {
-        let folder = tempfile::Builder::new().prefix("ringfence-net-").tempdir().expect("a temporary folder");
-        let map: serde_json::Map<String, Value> = zone.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect();
+        let folder = tempfile::Builder::new()
+            .prefix("ringfence-net-")
+            .tempdir()
+            .expect("a temporary folder");
+        let map: serde_json::Map<String, Value> =
+            zone.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect();
         fs::write(folder.path().join("zone.json"), json!(map).to_string()).expect("our own file");
         // The search domain is a trap: a refused short name must not become an allowed long one.
-        let resolv = format!("nameserver {}\nsearch example.com\noptions timeout:1 attempts:1\n", Self::DNS);
+        let resolv =
+            format!("nameserver {}\nsearch example.com\noptions timeout:1 attempts:1\n", Self::DNS);
         fs::write(folder.path().join("resolv.conf"), resolv).expect("our own file");
 
         let helper = reachable(built().join("ringfence-testnet"), folder.path());
@@ -70,7 +75,11 @@ impl TestNet {
         if !Who::suite_is_root() {
             command.args(["--user", "--map-current-user", "--keep-caps"]);
         }
-        command.args(["--net", "--mount", "--propagation", "private"]).arg(&helper).arg("hold").arg(folder.path());
+        command
+            .args(["--net", "--mount", "--propagation", "private"])
+            .arg(&helper)
+            .arg("hold")
+            .arg(folder.path());
         let mut holder = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -78,7 +87,8 @@ impl TestNet {
             .expect("unshare is installed (cargo xtask test does it)");
         let stdin = holder.stdin.take().expect("stdin is a pipe");
         let mut line = String::new();
-        let _ = BufReader::new(holder.stdout.take().expect("stdout is a pipe")).read_line(&mut line);
+        let _ =
+            BufReader::new(holder.stdout.take().expect("stdout is a pipe")).read_line(&mut line);
         assert_eq!(line.trim(), "ready", "the test network could not be built");
         let inside = holder.id();
         let who_readable = fs::Permissions::from_mode(0o755);
@@ -123,18 +133,23 @@ impl TestNet {
     #[track_caller]
     pub fn saw(&self, kind: &str, name: &str) {
         let all = self.sightings();
-        assert!(all.iter().any(|s| s.kind == kind && s.name == name), "no {kind} {name:?} in {all:#?}");
+        assert!(
+            all.iter().any(|s| s.kind == kind && s.name == name),
+            "no {kind} {name:?} in {all:#?}"
+        );
     }
 
     /// Panics if there was a sighting of this kind with this text in its name.
     #[track_caller]
     pub fn saw_no(&self, kind: &str, part: &str) {
-        let found: Vec<_> =
-            self.sightings().into_iter().filter(|s| s.kind == kind && s.name.contains(part)).collect();
+        let found: Vec<_> = self
+            .sightings()
+            .into_iter()
+            .filter(|s| s.kind == kind && s.name.contains(part))
+            .collect();
         assert!(found.is_empty(), "the public side saw {found:#?}");
     }
 }
-
 
 fn read(log: &Path) -> Vec<Value> {
     let text = fs::read_to_string(log).unwrap_or_default();

@@ -41,7 +41,10 @@ impl std::fmt::Debug for Upstream {
 }
 
 fn http(status: &str, headers: &str, body: &str) -> String {
-    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// A well-behaved server with the tools `echo` and `wipe`. `echo` returns its arguments and every
@@ -50,7 +53,8 @@ fn well_behaved(seen: &Seen, message: &Value) -> String {
     let Some(id) = message.get("id") else {
         return http("202 Accepted", "", "");
     };
-    let tool = |name: &str| json!({"name": name, "description": name, "inputSchema": {"type": "object"}});
+    let tool =
+        |name: &str| json!({"name": name, "description": name, "inputSchema": {"type": "object"}});
     let result = match message["method"].as_str().unwrap_or("") {
         "initialize" => json!({
             "protocolVersion": message["params"]["protocolVersion"],
@@ -94,8 +98,10 @@ impl Upstream {
     /// A server that takes connections and never says a word.
     #[must_use]
     pub fn silent() -> Self {
-        Self::with(|_, _| loop {
-            std::thread::park();
+        Self::with(|_, _| {
+            loop {
+                std::thread::park();
+            }
         })
     }
 
@@ -159,7 +165,11 @@ fn serve(stream: TcpStream, log: &Mutex<Vec<Seen>>, answer: &Answer) {
     let mut line = String::new();
     // A connection is a sighting too, even when nothing is said on it.
     if reader.read_line(&mut line).unwrap_or(0) == 0 {
-        lock(log).push(Seen { line: "(connected, said nothing)".into(), headers: Vec::new(), body: String::new() });
+        lock(log).push(Seen {
+            line: "(connected, said nothing)".into(),
+            headers: Vec::new(),
+            body: String::new(),
+        });
         return;
     }
     let mut headers = Vec::new();
@@ -172,10 +182,18 @@ fn serve(stream: TcpStream, log: &Mutex<Vec<Seen>>, answer: &Answer) {
             headers.push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
         }
     }
-    let length = headers.iter().find(|(n, _)| n == "content-length").and_then(|(_, v)| v.parse().ok()).unwrap_or(0);
+    let length = headers
+        .iter()
+        .find(|(n, _)| n == "content-length")
+        .and_then(|(_, v)| v.parse().ok())
+        .unwrap_or(0);
     let mut body = vec![0; length];
     let _ = reader.read_exact(&mut body);
-    let seen = Seen { line: line.trim().to_owned(), headers, body: String::from_utf8_lossy(&body).into_owned() };
+    let seen = Seen {
+        line: line.trim().to_owned(),
+        headers,
+        body: String::from_utf8_lossy(&body).into_owned(),
+    };
     lock(log).push(seen.clone());
     let reply = if seen.line.starts_with("POST") {
         answer(&seen, &serde_json::from_str(&seen.body).unwrap_or(Value::Null))

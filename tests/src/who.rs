@@ -76,13 +76,18 @@ impl Who {
 ///
 /// # Panics
 /// When the case does.
+#[expect(clippy::print_stderr, reason = "a failed case says whose it was")]
 pub fn each_user(case: impl Fn(Who)) {
     let mut all = vec![Who::Itself];
     if Who::suite_is_root() {
         all.push(Who::Ordinary);
     }
     for who in all {
-        eprintln!("--- as {} (uid {})", if who.is_root() { "root" } else { "an ordinary user" }, who.uid());
+        eprintln!(
+            "--- as {} (uid {})",
+            if who.is_root() { "root" } else { "an ordinary user" },
+            who.uid()
+        );
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| case(who))) {
             eprintln!("--- failed as uid {}", who.uid());
             resume_unwind(panic);

@@ -6,14 +6,24 @@ use serde_json::json;
 #[test]
 fn every_kind_of_host_answers_on_the_supervisors_side() {
     each_user(|who| {
-        let zone = [("allowed.example.com", json!([TestNet::PUBLIC, TestNet::PUBLIC6])), ("turn.example.com", json!([[TestNet::PUBLIC], ["127.0.0.1"]]))];
+        let zone = [
+            ("allowed.example.com", json!([TestNet::PUBLIC, TestNet::PUBLIC6])),
+            ("turn.example.com", json!([[TestNet::PUBLIC], ["127.0.0.1"]])),
+        ];
         let net = TestNet::new(who, &zone);
         let mut project = Project::new(who);
         net.host(&mut project);
         let cert = net.certificate().display().to_string();
-        let https = project.shell(&["curl", "-sS", "--cacert", &cert, "https://allowed.example.com/"]).ok();
+        let https =
+            project.shell(&["curl", "-sS", "--cacert", &cert, "https://allowed.example.com/"]).ok();
         assert!(https.stdout.contains("sni=allowed.example.com"), "{}", https.stdout);
-        for address in [TestNet::PUBLIC, TestNet::OTHER, TestNet::PRIVATE, TestNet::METADATA, "[2a00:1234::44]"] {
+        for address in [
+            TestNet::PUBLIC,
+            TestNet::OTHER,
+            TestNet::PRIVATE,
+            TestNet::METADATA,
+            "[2a00:1234::44]",
+        ] {
             let url = format!("http://{address}/");
             let plain = project.shell(&["curl", "-sS", &url]).ok();
             assert!(plain.stdout.contains("plain host"), "{address}");

@@ -68,8 +68,11 @@ fn hold(folder: &Path) {
         ip(&format!("addr add {address} dev side{flag}"));
     }
     ip("link set side up");
-    rustix::mount::mount_bind(folder.join("resolv.conf"), std::fs::canonicalize("/etc/resolv.conf").unwrap())
-        .unwrap();
+    rustix::mount::mount_bind(
+        folder.join("resolv.conf"),
+        std::fs::canonicalize("/etc/resolv.conf").unwrap(),
+    )
+    .unwrap();
     let mut orders = public.stdin.take().unwrap();
     orders.write_all(b"go\n").unwrap();
     assert_eq!(says.next().unwrap().unwrap(), "serving");
@@ -121,9 +124,14 @@ fn serve(folder: &Path) {
     }
     ip("link set world up");
     let log = OpenOptions::new().create(true).append(true).open(folder.join("log.jsonl")).unwrap();
-    let zone = serde_json::from_str(&std::fs::read_to_string(folder.join("zone.json")).unwrap()).unwrap();
-    let world =
-        Arc::new(World { log: Mutex::new(log), zone, asked: Mutex::default(), tls: certificate(folder) });
+    let zone =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("zone.json")).unwrap()).unwrap();
+    let world = Arc::new(World {
+        log: Mutex::new(log),
+        zone,
+        asked: Mutex::default(),
+        tls: certificate(folder),
+    });
     for address in HOSTS {
         let address: IpAddr = address.split('/').next().unwrap().parse().unwrap();
         tcp(&world, (address, 443).into(), tls);
@@ -161,7 +169,11 @@ fn tcp(world: &Arc<World>, at: SocketAddr, handle: fn(&World, TcpStream, SocketA
     });
 }
 
-fn udp(world: &Arc<World>, at: SocketAddr, handle: fn(&World, &[u8], SocketAddr) -> Option<Vec<u8>>) {
+fn udp(
+    world: &Arc<World>,
+    at: SocketAddr,
+    handle: fn(&World, &[u8], SocketAddr) -> Option<Vec<u8>>,
+) {
     let socket = UdpSocket::bind(at).unwrap_or_else(|e| panic!("listen on udp {at}: {e}"));
     let world = Arc::clone(world);
     thread::spawn(move || {
@@ -205,7 +217,8 @@ fn answer(stream: &mut (impl Read + Write), words: &str, note: impl Fn(&str)) ->
         }
     }
     let text = String::from_utf8_lossy(&head).into_owned();
-    let host = text.lines().find_map(|l| l.to_ascii_lowercase().strip_prefix("host:").map(str::to_owned));
+    let host =
+        text.lines().find_map(|l| l.to_ascii_lowercase().strip_prefix("host:").map(str::to_owned));
     note(host.as_deref().unwrap_or("").trim());
     if !head.ends_with(b"\r\n\r\n") {
         return false;
@@ -236,7 +249,9 @@ fn dns(world: &World, bytes: &[u8], at: SocketAddr) -> Option<Vec<u8>> {
     reply.questions.push(question.clone());
     match world.addresses(&name, kind) {
         None => *reply.rcode_mut() = RCODE::NameError,
-        Some(list) if list.iter().any(|a| a == "SERVFAIL") => *reply.rcode_mut() = RCODE::ServerFailure,
+        Some(list) if list.iter().any(|a| a == "SERVFAIL") => {
+            *reply.rcode_mut() = RCODE::ServerFailure
+        }
         Some(list) => {
             for address in &list {
                 let data = match (kind, address.parse()) {
