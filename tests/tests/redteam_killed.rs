@@ -58,7 +58,7 @@ fn the_agent_dies_with_its_supervisor() {
         assert!(gone.is_some(), "alive two seconds after its supervisor: {:?}", alive(&word));
         drop(run);
         let listed = project.ringfence(&["ps", "--json"]).ok();
-        assert!(!listed.stdout.contains("\"running\""), "{}", listed.stdout);
+        assert_eq!(listed.json()["runs"], serde_json::json!([]), "{}", listed.stdout);
         project.run(&["true"]).ok().done();
         assert!(!project.path().join(".claude").exists(), "a placeholder was left");
     });

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::sh::{Result, command, heading, programs, repository, run};
 
 /// The value that the example's agent must not find. It is set here, on the host.
-const UNGIVEN: (&str, &str) = ("FIRST_RUN_SECRET", "the-agent-was-never-given-this");
+const UNGIVEN: (&str, &str) = ("RINGFENCE_EXAMPLE_TOKEN", "the-agent-was-never-given-this");
 
 struct Scratch {
     program: PathBuf,
