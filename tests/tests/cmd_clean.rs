@@ -25,7 +25,7 @@ fn it_takes_away_what_a_crash_left_and_never_a_live_run() {
         let id = alive["runs"][0]["run"].as_str().expect("an id").to_owned();
         project.ringfence(&["stop", &id]).ok().done();
         live.finish().done();
-        std::fs::remove_file(project.path().join("ready")).expect("our own FIFO");
+        std::fs::remove_dir_all(project.path().join("out")).expect("our own folder");
         assert_eq!(project.picture(&project.path()), before);
     });
 }

@@ -37,7 +37,8 @@ fn it_does_not_write_through_a_link() {
         project.shell(&["ln", "-s", "../elsewhere", &link.display().to_string()]).ok().done();
         let output = project.ringfence(&["init"]);
         assert_ne!(output.status, 0, "{}", output.stdout);
-        let made = std::fs::read_dir(project.root().join("elsewhere")).expect("our own folder").count();
+        let made =
+            std::fs::read_dir(project.root().join("elsewhere")).expect("our own folder").count();
         assert_eq!(made, 0);
     });
 }

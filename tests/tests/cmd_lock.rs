@@ -17,7 +17,12 @@ fn check_says_missing_current_and_stale_and_writes_nothing() {
         project.manifest(&MIRROR.replace("mirror.py", "other.py"));
         let locked = project.picture(&project.path());
         let stale = project.ringfence(&["lock", "--check"]).expect(1);
-        assert!(format!("{}{}", stale.stdout, stale.stderr).contains("mirror"), "{} {}", stale.stdout, stale.stderr);
+        assert!(
+            format!("{}{}", stale.stdout, stale.stderr).contains("mirror"),
+            "{} {}",
+            stale.stdout,
+            stale.stderr
+        );
         assert_eq!(project.picture(&project.path()), locked);
     });
 }
@@ -44,7 +49,9 @@ fn a_changed_instruction_is_drift() {
     each_user(|who| {
         let project = Project::new(who);
         project.file(".ringfence/instructions/team.md", "Be kind.\n");
-        project.manifest(&format!("{MIRROR}\n[instructions.team]\npath = \"./instructions/team.md\"\n"));
+        project.manifest(&format!(
+            "{MIRROR}\n[instructions.team]\npath = \"./instructions/team.md\"\n"
+        ));
         project.python();
         project.lock();
         project.trust();

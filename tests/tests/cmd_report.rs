@@ -12,7 +12,8 @@ fn it_tells_people_and_programs_the_same() {
         project.python();
         project.lock();
         project.trust();
-        let cases = project.agent("m = Mcp('mirror')\nm.call('yes', 'raw')\nm.call('no', 'secret_tool')");
+        let cases =
+            project.agent("m = Mcp('mirror')\nm.call('yes', 'raw')\nm.call('no', 'secret_tool')");
         cases.answered("yes");
         let id = project.runs().pop().expect("a run");
         let words = project.ringfence(&["report", &id]).ok().stdout;
@@ -42,7 +43,10 @@ fn what_an_agent_chose_is_shown_escaped() {
         let id = project.runs().pop().expect("a run");
         let shown = project.ringfence(&["report", &id]).ok();
         for text in [&shown.stdout, &cases.output.stderr] {
-            assert!(!text.contains('\u{1b}') && !text.contains('\r') && !text.contains('\u{202e}'), "{text:?}");
+            assert!(
+                !text.contains('\u{1b}') && !text.contains('\r') && !text.contains('\u{202e}'),
+                "{text:?}"
+            );
         }
         assert!(shown.stdout.contains("evil"), "{}", shown.stdout);
     });

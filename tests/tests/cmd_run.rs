@@ -8,7 +8,8 @@ use crate::bundles::{MIRROR, SMALL, files, hosts};
 fn it_returns_the_agents_status_and_passes_its_output_on() {
     each_user(|who| {
         let project = Project::ready(who, SMALL);
-        let output = project.run(&["/bin/sh", "-c", "echo to-stdout; echo to-stderr >&2; exit 7"]).expect(7);
+        let output =
+            project.run(&["/bin/sh", "-c", "echo to-stdout; echo to-stderr >&2; exit 7"]).expect(7);
         assert!(output.stdout.contains("to-stdout") && !output.stdout.contains("to-stderr"));
         assert!(output.stderr.contains("to-stderr"));
         let id = project.runs().pop().expect("a run");
@@ -23,13 +24,18 @@ fn it_returns_the_agents_status_and_passes_its_output_on() {
 #[test]
 fn json_says_how_it_ended() {
     each_user(|who| {
-        let project = Project::ready(who, &format!("{SMALL}\n[limits]\nmax_duration_seconds = 2\n"));
+        let project =
+            Project::ready(who, &format!("{SMALL}\n[limits]\nmax_duration_seconds = 2\n"));
         let ends = |status: i32, command: &[&str]| {
             let mut args = vec!["run", "--json", "--"];
             args.extend(command);
             let output = project.ringfence(&args).expect(status);
             let last = output.last_json();
-            last["finished"]["ended_by"].as_str().or(last["ended_by"].as_str()).unwrap_or("?").to_owned()
+            last["finished"]["ended_by"]
+                .as_str()
+                .or(last["ended_by"].as_str())
+                .unwrap_or("?")
+                .to_owned()
         };
         assert_eq!(ends(3, &["/bin/sh", "-c", "exit 3"]), "exit");
         assert_eq!(ends(134, &["/bin/sh", "-c", "kill -ABRT $$"]), "signal");
@@ -88,7 +94,8 @@ fn a_machine_rule_is_named_when_it_refuses() {
         let cases = project.agent("try_connect('host', 'api.example.com:443')");
         assert!(cases.status("host") >= 400);
         let events = project.events();
-        let refused = events.has("egress_decided", &[("host", "api.example.com"), ("outcome", "refused")]);
+        let refused =
+            events.has("egress_decided", &[("host", "api.example.com"), ("outcome", "refused")]);
         assert!(refused.to_string().contains("machine.toml:2"), "{refused}");
     });
 }
@@ -114,9 +121,12 @@ fn a_write_scope_is_a_scope() {
         for case in ["outside", "dots", "through a link"] {
             cases.refused(case);
         }
-        let text = std::fs::read_to_string(project.path().join("made/b.txt")).expect("it reached the host");
+        let text = std::fs::read_to_string(project.path().join("made/b.txt"))
+            .expect("it reached the host");
         assert_eq!(text, "changed by the agent\n");
-        let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(project.path().join("made/b.txt")).expect("there"));
+        let owner = std::os::unix::fs::MetadataExt::uid(
+            &std::fs::metadata(project.path().join("made/b.txt")).expect("there"),
+        );
         assert_eq!(owner, who.uid(), "what the agent writes belongs to the person");
     });
 }
@@ -128,14 +138,26 @@ fn a_backend_that_is_not_there_is_refused_not_replaced() {
         project.ringfence(&["run", "--sandbox", "native", "--", "true"]).ok().done();
         for other in ["docker", "microvm", "host", "none", "nonsense"] {
             let output = project.ringfence(&["run", "--sandbox", other, "--", "true"]);
-            assert!([1, 2, 3].contains(&output.status), "{other}: {} {}", output.status, output.stderr);
+            assert!(
+                [1, 2, 3].contains(&output.status),
+                "{other}: {} {}",
+                output.status,
+                output.stderr
+            );
         }
         let strong = Project::new(who);
-        strong.manifest(&SMALL.replace("name = \"case\"", "name = \"case\"\ncapabilities = [\"delete_records\"]"));
+        strong.manifest(
+            &SMALL
+                .replace("name = \"case\"", "name = \"case\"\ncapabilities = [\"delete_records\"]"),
+        );
         strong.lock();
         strong.trust();
         let output = strong.run(&["true"]);
-        assert!([1, 3].contains(&output.status), "a kernel floor has no backend here: {}", output.stderr);
+        assert!(
+            [1, 3].contains(&output.status),
+            "a kernel floor has no backend here: {}",
+            output.stderr
+        );
         assert!(output.stderr.contains("kernel"), "{}", output.stderr);
     });
 }
@@ -143,7 +165,10 @@ fn a_backend_that_is_not_there_is_refused_not_replaced() {
 #[test]
 fn limits_end_a_run_or_bind_it() {
     each_user(|who| {
-        let project = Project::ready(who, &format!("{SMALL}\n[sandbox]\nmemory_mb = 128\npids = 32\ndisk_mb = 8\n"));
+        let project = Project::ready(
+            who,
+            &format!("{SMALL}\n[sandbox]\nmemory_mb = 128\npids = 32\ndisk_mb = 8\n"),
+        );
         project.run(&["true"]).ok().done();
         let cases = project.agent(
             "attempt('small', lambda: (open('/tmp/small', 'wb').write(b'x' * 1000000), True)[1])\n\
@@ -153,7 +178,8 @@ fn limits_end_a_run_or_bind_it() {
         cases.refused("big");
         let memory = project.run(&["/usr/bin/python3", "-c", "b = bytearray(600 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\nimport time; time.sleep(30)"]);
         assert_ne!(memory.status, 0, "600 MiB in 128: {}", memory.stderr);
-        let forks = project.run(&["/bin/bash", "-c", "for i in $(seq 200); do sleep 20 & done; wait"]);
+        let forks =
+            project.run(&["/bin/bash", "-c", "for i in $(seq 200); do sleep 20 & done; wait"]);
         assert_ne!(forks.status, 0, "200 processes in 32: {}", forks.stderr);
     });
 }

@@ -7,7 +7,17 @@ fn it_is_json_schema_of_every_table() {
     let project = Project::new(Who::Itself);
     let schema = project.ringfence(&["schema"]).ok().json();
     assert!(schema["$schema"].is_string(), "{schema}");
-    for table in ["agent", "sandbox", "limits", "servers", "skills", "instructions", "approvals", "spending", "policy"] {
+    for table in [
+        "agent",
+        "sandbox",
+        "limits",
+        "servers",
+        "skills",
+        "instructions",
+        "approvals",
+        "spending",
+        "policy",
+    ] {
         assert!(schema["properties"][table].is_object(), "{table} is missing");
     }
     assert_eq!(schema["additionalProperties"], false, "the manifest is strict");

@@ -16,7 +16,9 @@ fn the_preview_shows_all_that_can_run_and_changes_nothing() {
         project.lock();
         let before = project.picture(project.root());
         let shown = project.ringfence(&["trust", "--preview"]).ok();
-        for word in ["/usr/bin/python3", "mirror.py", "api.example.com", "SOME_TOKEN", "raw", "sha256:"] {
+        for word in
+            ["/usr/bin/python3", "mirror.py", "api.example.com", "SOME_TOKEN", "raw", "sha256:"]
+        {
             assert!(shown.stdout.contains(word), "{word} is not shown:\n{}", shown.stdout);
         }
         let digest = project.preview();
@@ -24,7 +26,9 @@ fn the_preview_shows_all_that_can_run_and_changes_nothing() {
         let after = project.picture(project.root());
         let state = project.state();
         let outside = |p: &std::path::Path| !p.starts_with(&state);
-        let keep = |map: std::collections::BTreeMap<std::path::PathBuf, Vec<u8>>| map.into_iter().filter(|(p, _)| outside(p)).collect::<Vec<_>>();
+        let keep = |map: std::collections::BTreeMap<std::path::PathBuf, Vec<u8>>| {
+            map.into_iter().filter(|(p, _)| outside(p)).collect::<Vec<_>>()
+        };
         assert_eq!(keep(after), keep(before));
         assert!(!state.join("trust.json").exists(), "a preview is not a yes");
     });
@@ -42,7 +46,12 @@ fn only_the_digest_that_was_shown_is_consent() {
         let wrong = format!("sha256:{}", "0".repeat(64));
         for other in [wrong.as_str(), "", "sha256:", &digest[..70], &digest.to_uppercase()] {
             let output = project.ringfence(&["trust", "--yes", "--consented", other]);
-            assert!([1, 2, 3].contains(&output.status), "{other:?}: {} {}", output.status, output.stderr);
+            assert!(
+                [1, 2, 3].contains(&output.status),
+                "{other:?}: {} {}",
+                output.status,
+                output.stderr
+            );
             project.run(&["true"]).expect(3).done();
         }
         // A byte changed between the look and the yes.
@@ -82,7 +91,8 @@ fn consent_is_listed_recorded_and_taken_back() {
         project.ringfence(&["trust", "--revoke"]).ok().done();
         assert!(!project.ringfence(&["trust", "--list"]).ok().stdout.contains(&path));
         project.run(&["true"]).expect(3).done();
-        let log = std::fs::read_to_string(project.state().join("log/machine.jsonl")).expect("the machine's log");
+        let log = std::fs::read_to_string(project.state().join("log/machine.jsonl"))
+            .expect("the machine's log");
         let events = ringfence_tests::Events::from_lines(&log);
         for action in ["grant", "revoke"] {
             let intent = events.has("trust_intended", &[("action", action)]);

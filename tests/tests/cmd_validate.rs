@@ -36,7 +36,10 @@ const PAIRS: &[(&str, &str)] = &[
     ("[agent]\nname = \"a\"\nnmae = \"b\"", "[agent]\nname = \"a\""),
     ("[agent]\nname = \"a\"\nname = \"b\"", "[agent]\nname = \"a\""),
     ("[agent]\nname = 1", "[agent]\nname = \"a\""),
-    ("[agent]\nname = \"a\"\ncapabilities = [\"fly\"]", "[agent]\nname = \"a\"\ncapabilities = [\"read_file\"]"),
+    (
+        "[agent]\nname = \"a\"\ncapabilities = [\"fly\"]",
+        "[agent]\nname = \"a\"\ncapabilities = [\"read_file\"]",
+    ),
     (
         "[agent]\nname = \"a\"\ncapabilities = [\"external_api\"]\n[sandbox]\nisolation = \"process\"",
         "[agent]\nname = \"a\"\ncapabilities = [\"external_api\"]\n[sandbox]\nisolation = \"network\"",
@@ -49,10 +52,16 @@ const PAIRS: &[(&str, &str)] = &[
         "[servers.a-b]\ntype = \"http\"\nurl = \"https://a.example.com/\"\n[servers.a_b]\ntype = \"http\"\nurl = \"https://b.example.com/\"",
         "[servers.a-b]\ntype = \"http\"\nurl = \"https://a.example.com/\"\n[servers.ab]\ntype = \"http\"\nurl = \"https://b.example.com/\"",
     ),
-    ("[servers.a__b]\ntype = \"http\"\nurl = \"https://a.example.com/\"", "[servers.a]\ntype = \"http\"\nurl = \"https://a.example.com/\""),
+    (
+        "[servers.a__b]\ntype = \"http\"\nurl = \"https://a.example.com/\"",
+        "[servers.a]\ntype = \"http\"\nurl = \"https://a.example.com/\"",
+    ),
     ("[spending]\nmax_per_run_usd = \"0\"", "[spending]\nmax_per_run_usd = \"0.50\""),
     ("[spending]\nmax_per_run_usd = 0.5", "[spending]\nmax_per_run_usd = \"0.5\""),
-    ("[agent]\nname = \"a\"\n[spending]\nmax_per_day_usd = \"1\"", "[agent]\nname = \"a\"\n[spending]\nmax_per_run_usd = \"1\""),
+    (
+        "[agent]\nname = \"a\"\n[spending]\nmax_per_day_usd = \"1\"",
+        "[agent]\nname = \"a\"\n[spending]\nmax_per_run_usd = \"1\"",
+    ),
 ];
 
 fn statuses(who: Who, text: &str) -> i32 {
@@ -75,12 +84,29 @@ fn each_rule_has_a_good_twin() {
 fn a_gated_host_cannot_be_allowed_past_its_gate() {
     each_user(|who| {
         let with = |host: &str| {
-            format!("{SMALL}\n[sandbox.network]\nallowed_hosts = [\"{host}\"]\n\n[servers.up]\ntype = \"http\"\nurl = \"https://mcp.example.com/mcp\"\n")
+            format!(
+                "{SMALL}\n[sandbox.network]\nallowed_hosts = [\"{host}\"]\n\n[servers.up]\ntype = \"http\"\nurl = \"https://mcp.example.com/mcp\"\n"
+            )
         };
         let project = Project::new(who);
         project.manifest(&with("api.example.com"));
         project.ringfence(&["validate"]).ok().done();
-        for host in ["mcp.example.com", "MCP.Example.com", "mcp.example.com.", ".example.com", "mcp.example.com:443", "mcp.example.com:8080", "ｍcp.example.com", "localhost", "127.0.0.1", "127.1", "0x7f.1", "[::1]", "[::ffff:127.0.0.1]", "host.docker.internal"] {
+        for host in [
+            "mcp.example.com",
+            "MCP.Example.com",
+            "mcp.example.com.",
+            ".example.com",
+            "mcp.example.com:443",
+            "mcp.example.com:8080",
+            "ｍcp.example.com",
+            "localhost",
+            "127.0.0.1",
+            "127.1",
+            "0x7f.1",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+            "host.docker.internal",
+        ] {
             project.manifest(&with(host));
             let output = project.ringfence(&["validate"]);
             assert_eq!(output.status, 1, "{host}: {} {}", output.stdout, output.stderr);
