@@ -1,1 +1,22 @@
-//! Test support.
+//! What the black-box suite stands on: the built program, projects, users, networks, upstreams.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod events;
+mod house;
+mod output;
+mod program;
+mod project;
+mod testnet;
+mod upstream;
+mod who;
+
+pub use agent::Cases;
+pub use events::{Events, field};
+pub use house::{repository, rust_files, test_functions};
+pub use output::{Output, Started};
+pub use program::{PYTHON, program};
+pub use project::Project;
+pub use testnet::{Sighting, TestNet};
+pub use upstream::{Seen, Upstream};
+pub use who::{Who, each_user};

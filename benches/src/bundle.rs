@@ -1,0 +1,61 @@
+//! A small trusted bundle in a folder that goes away.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::Result;
+
+/// The bundle, and how to call the program on it.
+pub(crate) struct Bundle {
+    root: TempDir,
+    program: PathBuf,
+}
+
+impl Bundle {
+    /// Writes, locks and trusts.
+    pub(crate) fn new(program: &Path, manifest: &str) -> Result<Self> {
+        let root = tempfile::Builder::new()
+            .prefix("ringfence-bench-")
+            .tempdir()
+            .map_err(|e| e.to_string())?;
+        let folder = root.path().join("project/.ringfence");
+        fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+        fs::write(folder.join("ringfence.toml"), manifest).map_err(|e| e.to_string())?;
+        let bundle = Self { root, program: program.to_owned() };
+        bundle.must(&["lock"])?;
+        let preview = bundle.must(&["trust", "--preview", "--json"])?;
+        let preview: serde_json::Value =
+            serde_json::from_str(&preview).map_err(|e| e.to_string())?;
+        let digest = preview["consent_digest"].as_str().ok_or("the preview names no digest")?;
+        bundle.must(&["trust", "--yes", "--consented", digest])?;
+        Ok(bundle)
+    }
+
+    /// The project folder.
+    pub(crate) fn project(&self) -> PathBuf {
+        self.root.path().join("project")
+    }
+
+    /// The program on this bundle.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("-C").arg(self.project()).args(args);
+        command.env("RINGFENCE_HOME", self.root.path().join("home")).stdin(Stdio::null());
+        command
+    }
+
+    fn must(&self, args: &[&str]) -> Result<String> {
+        let output = self.command(args).output().map_err(|e| e.to_string())?;
+        if !output.status.success() {
+            return Err(format!(
+                "ringfence {}: {}",
+                args.join(" "),
+                String::from_utf8_lossy(&output.stderr)
+            ));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}

@@ -1,0 +1,41 @@
+//! Manifests that many cases share.
+
+use ringfence_tests::Project;
+
+/// The smallest bundle that may run.
+pub(crate) const SMALL: &str = "version = 1\n\n[agent]\nname = \"case\"\n";
+
+/// One stdio server that shows what it was sent; two of its three tools may be called.
+pub(crate) const MIRROR: &str = r#"version = 1
+
+[agent]
+name = "case"
+
+[servers.mirror]
+type = "stdio"
+command = "/usr/bin/python3"
+args = ["mirror.py"]
+tools = ["raw", "environment"]
+"#;
+
+/// [`SMALL`], and these hosts for the agent.
+pub(crate) fn hosts(list: &[&str]) -> String {
+    format!("{SMALL}\n[sandbox.network]\nallowed_hosts = {list:?}\n")
+}
+
+/// [`SMALL`], and one HTTP server with the tool `echo`.
+pub(crate) fn upstream(url: &str) -> String {
+    format!("{SMALL}\n[servers.up]\ntype = \"http\"\nurl = \"{url}\"\ntools = [\"echo\"]\n")
+}
+
+/// [`SMALL`], and these scopes for files.
+pub(crate) fn files(scopes: &str) -> String {
+    format!("{SMALL}\n[policy.filesystem]\n{scopes}\n")
+}
+
+/// Everything below a folder as text, some files left out.
+pub(crate) fn all_text(project: &Project, of: &std::path::Path, without: &str) -> String {
+    let files = project.picture(of);
+    let some = files.iter().filter(|(path, _)| without.is_empty() || !path.ends_with(without));
+    some.map(|(_, bytes)| String::from_utf8_lossy(bytes)).collect::<Vec<_>>().join("\n")
+}

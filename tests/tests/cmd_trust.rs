@@ -1,0 +1,126 @@
+//! `ringfence trust`
+
+use ringfence_tests::{Project, each_user};
+
+use crate::bundles::MIRROR;
+
+#[test]
+fn the_preview_shows_all_that_can_run_and_changes_nothing() {
+    each_user(|who| {
+        let project = Project::new(who);
+        let manifest = MIRROR.replace(
+            "[servers.mirror]",
+            "[sandbox]\ncredentials = [\"SOME_TOKEN\"]\n[sandbox.network]\nallowed_hosts = [\"api.example.com\"]\n\n[servers.mirror]",
+        );
+        project.manifest(&manifest);
+        project.lock();
+        let before = project.picture(project.root());
+        let shown = project.ringfence(&["trust", "--preview"]).ok();
+        for word in
+            ["/usr/bin/python3", "mirror.py", "api.example.com", "SOME_TOKEN", "raw", "sha256:"]
+        {
+            assert!(shown.stdout.contains(word), "{word} is not shown:\n{}", shown.stdout);
+        }
+        let digest = project.preview();
+        assert!(digest.starts_with("sha256:") && digest.len() == 71, "{digest}");
+        let after = project.picture(project.root());
+        let state = project.state();
+        let outside = |p: &std::path::Path| !p.starts_with(&state);
+        let keep = |map: std::collections::BTreeMap<std::path::PathBuf, Vec<u8>>| {
+            map.into_iter().filter(|(p, _)| outside(p)).collect::<Vec<_>>()
+        };
+        assert_eq!(keep(after), keep(before));
+        assert!(!state.join("trust.json").exists(), "a preview is not a yes");
+    });
+}
+
+#[test]
+fn only_the_digest_that_was_shown_is_consent() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(MIRROR);
+        project.python();
+        project.lock();
+        let digest = project.preview();
+        project.ringfence(&["trust", "--yes"]).expect(2).done();
+        let wrong = format!("sha256:{}", "0".repeat(64));
+        for other in [wrong.as_str(), "", "sha256:", &digest[..70], &digest.to_uppercase()] {
+            let output = project.ringfence(&["trust", "--yes", "--consented", other]);
+            assert!(
+                [1, 2, 3].contains(&output.status),
+                "{other:?}: {} {}",
+                output.status,
+                output.stderr
+            );
+            project.run(&["true"]).expect(3).done();
+        }
+        // A byte changed between the look and the yes.
+        project.manifest(&format!("{MIRROR}\n# one more\n"));
+        let late = project.ringfence(&["trust", "--yes", "--consented", &digest]);
+        assert_ne!(late.status, 0);
+        project.manifest(MIRROR);
+        project.ringfence(&["trust", "--yes", "--consented", &digest]).ok().done();
+        project.run(&["true"]).ok().done();
+    });
+}
+
+#[test]
+fn without_a_terminal_nobody_says_yes() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(MIRROR);
+        project.lock();
+        let output = project.ringfence(&["trust"]);
+        assert_ne!(output.status, 0, "{}", output.stdout);
+        output.says(&["--consented"]).done();
+        project.run(&["true"]).expect(3).done();
+    });
+}
+
+#[test]
+fn consent_is_listed_recorded_and_taken_back() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(MIRROR);
+        project.python();
+        project.lock();
+        project.trust();
+        let path = project.path().display().to_string();
+        assert!(project.ringfence(&["trust", "--list"]).ok().stdout.contains(&path));
+        project.run(&["true"]).ok().done();
+        project.ringfence(&["trust", "--revoke"]).ok().done();
+        assert!(!project.ringfence(&["trust", "--list"]).ok().stdout.contains(&path));
+        project.run(&["true"]).expect(3).done();
+        let log = std::fs::read_to_string(project.state().join("log/machine.jsonl"))
+            .expect("the machine's log");
+        let events = ringfence_tests::Events::from_lines(&log);
+        for action in ["grant", "revoke"] {
+            let intent = events.has("trust_intended", &[("action", action)]);
+            let change = ringfence_tests::field(intent, "change");
+            events.has("trust_settled", &[("change", &change), ("result", "done")]);
+        }
+        project.ringfence(&["audit", "verify"]).ok().done();
+    });
+}
+
+#[test]
+fn a_broken_store_trusts_nothing() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(MIRROR);
+        project.python();
+        project.lock();
+        project.trust();
+        project.run(&["true"]).ok().done();
+        let good = std::fs::read(project.state().join("trust.json")).expect("the store");
+        for bad in [&b""[..], b"{", b"[]", b"null", &good[..good.len() / 2], b"\xff\xfe"] {
+            project.state_file("trust.json", bad);
+            let output = project.run(&["true"]);
+            assert!([1, 3].contains(&output.status), "{}: {}", output.status, output.stderr);
+            output.says(&["trust.json"]).done();
+            assert_eq!(std::fs::read(project.state().join("trust.json")).expect("the store"), bad);
+        }
+        project.state_file("trust.json", good);
+        project.run(&["true"]).ok().done();
+    });
+}

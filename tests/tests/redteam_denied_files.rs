@@ -1,0 +1,106 @@
+//! Row 15: a denied file read through a symlink, a hard link, a bind mount, a child process or another
+//! process's descriptors.
+
+use ringfence_tests::{Project, each_user};
+
+use crate::bundles::files;
+
+const SCRIPT: &str = r##"
+import subprocess
+def sh(case, line):
+    done = subprocess.run(line, shell=True, capture_output=True, text=True)
+    say(case, done="SECRET-WORD" in done.stdout, value=done.stdout)
+def has(p):
+    text = read(p)
+    if "SECRET-WORD" not in text:
+        raise OSError(2, "masked")
+    return True
+
+attempt("control direct", lambda: has("open.txt"))
+os.symlink(os.path.abspath("open.txt"), "/tmp/open"); attempt("control symlink", lambda: has("/tmp/open"))
+sh("control child", "cat open.txt")
+sh("control grandchild", "sh -c 'sh -c \"cat open.txt\"'")
+attempt("control link in the project", lambda: has("link-to-open"))
+fd = os.open("open.txt", os.O_RDONLY); sh("control descriptor", f"cat /proc/{os.getpid()}/fd/{fd}")
+
+for p in [".env", ".env.local", "config/.env", "keys/private.pem"]:
+    absolute = os.path.abspath(p)
+    attempt("direct " + p, lambda: has(p))
+    attempt("absolute " + p, lambda: has(absolute))
+    attempt("dots " + p, lambda: has("config/../" + p))
+    attempt("proc root " + p, lambda: has("/proc/self/root" + absolute))
+    attempt("proc cwd " + p, lambda: has("/proc/self/cwd/" + p))
+    attempt("proc 1 root " + p, lambda: has("/proc/1/root" + absolute))
+    def linked():
+        name = "/tmp/" + p.replace("/", "_"); os.symlink(absolute, name); return has(name)
+    attempt("symlink " + p, linked)
+    def hard():
+        os.link(p, "src/hard"); return has("src/hard")
+    attempt("hard link " + p, hard)
+    def renamed():
+        os.rename(p, "src/renamed"); return has("src/renamed")
+    attempt("rename " + p, renamed)
+    sh("child " + p, f"cat {p}")
+    sh("grandchild " + p, f"sh -c 'sh -c \"exec cat {p}\"'")
+    sh("background " + p, f"setsid sh -c 'cat {p}'")
+    sh("bind " + p, f"touch /tmp/b; unshare -Urm sh -c 'mount --bind {p} /tmp/b; cat /tmp/b'")
+    sh("unmount " + p, f"unshare -Urm sh -c 'umount -l {absolute}; cat {p}'")
+    sh("descriptors " + p, "cat /proc/[0-9]*/fd/* 2>/dev/null </dev/null | head -c 100000 & sleep 0.3; kill $! 2>/dev/null")
+    sh("git " + p, f"git --no-pager diff --no-index /dev/null {p}")
+attempt("symlink in the project", lambda: has("link-to-env"))
+attempt("chained symlink in the project", lambda: has("link-to-link"))
+attempt("through a linked folder", lambda: has("linked-config/.env"))
+"##;
+
+fn secrets(project: &Project) {
+    for path in [".env", ".env.local", "config/.env", "keys/private.pem", "open.txt"] {
+        project.file(path, "SECRET-WORD\n");
+    }
+    project.file("src/x", "");
+    project.manifest(&files("write = [\"src/**\"]\ndeny = [\".env*\", \"keys/**\"]"));
+    for (link, target) in [
+        ("link-to-env", ".env"),
+        ("link-to-link", "link-to-env"),
+        ("linked-config", "config"),
+        ("link-to-open", "open.txt"),
+    ] {
+        project.shell(&["ln", "-s", target, link]).ok().done();
+    }
+    project.lock();
+    project.trust();
+}
+
+#[test]
+fn a_denied_file_is_denied_to_every_descendant() {
+    each_user(|who| {
+        let project = Project::new(who);
+        secrets(&project);
+        let cases = project.agent(SCRIPT);
+        for case in cases.names() {
+            if case.starts_with("control") { cases.happened(case) } else { cases.refused(case) }
+        }
+        assert!(cases.names().count() > 60);
+        assert_eq!(
+            std::fs::read(project.path().join(".env")).expect("untouched"),
+            b"SECRET-WORD\n"
+        );
+    });
+}
+
+#[test]
+fn a_denied_file_with_a_second_name_refuses_the_run() {
+    each_user(|who| {
+        let project = Project::new(who);
+        secrets(&project);
+        project.run(&["true"]).ok().done();
+        // A second name that is denied too masks every way in: the run may go on.
+        project.shell(&["ln", ".env", ".env.copy"]).ok().done();
+        project.run(&["true"]).ok().done();
+        // A second name that is not: nobody can mask the bytes, so nothing runs.
+        project.shell(&["ln", ".env", "innocent.txt"]).ok().done();
+        let refused = project.run(&["cat", "innocent.txt"]);
+        assert_ne!(refused.status, 0, "{}", refused.stdout);
+        assert!(!refused.stdout.contains("SECRET-WORD"), "{}", refused.stdout);
+        refused.says(&[".env"]).done();
+    });
+}

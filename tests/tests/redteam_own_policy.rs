@@ -1,0 +1,128 @@
+//! Row 12: an agent that writes its own policy, lock, trust or settings, makes a missing one, renames
+//! over it, links to it, or makes its parent.
+
+use ringfence_tests::{Project, each_user};
+
+use crate::bundles::files;
+
+const SCRIPT: &str = r##"
+def remove(p): os.unlink(p); return True
+def link_then_write(p):
+    os.link(p, "linked"); write("linked"); return True
+def over(p):
+    write("mine"); os.rename("mine", p); return True
+def swap(p):
+    os.rename(p, p + ".old"); os.makedirs(p); return True
+
+attempt("control write", lambda: write("src/free.txt"))
+attempt("control rename", lambda: over("src/free.txt"))
+attempt("control folder", lambda: (os.makedirs("src/a/b"), True)[1])
+attempt("control link", lambda: (os.link("src/free.txt", "src/linked"), True)[1])
+
+there = [".ringfence/ringfence.toml", ".ringfence/ringfence.lock", ".mcp.json", ".claude/settings.json", ".codex/config.toml"]
+missing = [".ringfence/ringfence.local.toml", ".ringfence/new", ".ringfence/skills/x", ".claude/settings.local.json",
+           ".cursor/mcp.json", ".gemini/settings.json", "opencode.json"]
+for p in there:
+    attempt("write " + p, lambda: write(p))
+    attempt("append " + p, lambda: (open(p, "a").write("x"), True)[1])
+    attempt("unlink " + p, lambda: remove(p))
+    attempt("link " + p, lambda: link_then_write(p))
+    attempt("over " + p, lambda: over(p))
+    attempt("symlink over " + p, lambda: (os.symlink("src/free.txt", "sym"), os.rename("sym", p), True)[2])
+    attempt("chmod " + p, lambda: (os.chmod(p, 0o777), True)[1])
+    attempt("truncate " + p, lambda: (os.truncate(p, 0), True)[1])
+for p in missing:
+    def make(p=p):
+        os.makedirs(os.path.dirname(p) or ".", exist_ok=True)
+        return write(p)
+    attempt("make " + p, make)
+    attempt("rename to " + p, lambda: over(p))
+for folder in [".ringfence", ".claude", ".codex"]:
+    attempt("swap " + folder, lambda: swap(folder))
+    attempt("rmdir " + folder, lambda: (__import__("shutil").rmtree(folder), True)[1])
+attempt("symlink .ringfence", lambda: (os.rename(".ringfence", "r"), os.symlink("src", ".ringfence"), True)[2])
+
+project = os.getcwd()
+home = os.path.join(os.path.dirname(project), "state")
+attempt("machine state read", lambda: os.listdir(home))
+attempt("machine trust write", lambda: write(os.path.join(home, "trust.json")))
+attempt("machine policy write", lambda: write(os.path.join(home, "machine.toml")))
+attempt("project parent rename", lambda: (os.rename(project, project + "2"), True)[1])
+attempt("through proc root", lambda: write("/proc/self/root" + project + "/.ringfence/ringfence.toml"))
+attempt("through proc 1 root", lambda: write("/proc/1/root" + project + "/.ringfence/ringfence.toml"))
+attempt("through cwd", lambda: write("/proc/self/cwd/.ringfence/ringfence.toml"))
+import subprocess
+for name, line in {
+    "remount": "mount -o remount,rw,bind " + project + "/.ringfence",
+    "unmount": "umount -l " + project + "/.ringfence",
+    "namespace": "unshare -Urm sh -c 'umount -l " + project + "/.ringfence; echo x >> " + project + "/.ringfence/ringfence.toml'",
+}.items():
+    say(name, done=subprocess.run(line, shell=True, stderr=subprocess.DEVNULL).returncode == 0)
+"##;
+
+#[test]
+fn an_agent_cannot_change_what_holds_it() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(&files("write = [\"**\"]"));
+        project.file(".mcp.json", "{}\n");
+        project.file(".claude/settings.json", "{}\n");
+        project.file(".codex/config.toml", "\n");
+        project.file("src/free.txt", "free\n");
+        project.file("agent.py", "");
+        project.lock();
+        project.trust();
+        project.python();
+        let before = project.picture(&project.path());
+        let trust = std::fs::read(project.state().join("trust.json")).expect("there is trust");
+        let cases = project.agent(SCRIPT);
+        let controls: Vec<&str> = cases.names().filter(|n| n.starts_with("control")).collect();
+        assert_eq!(controls.len(), 4);
+        for case in cases.names() {
+            if case.starts_with("control") { cases.happened(case) } else { cases.refused(case) }
+        }
+        assert!(cases.names().count() > 60, "only {} cases ran", cases.names().count());
+
+        // From outside: every protected file is as it was, and no placeholder is left.
+        let after = project.picture(&project.path());
+        for (path, bytes) in &before {
+            let name = path.strip_prefix(project.path()).expect("in the project");
+            if !name.starts_with("src") && name.to_str() != Some("case.py") {
+                assert_eq!(after.get(path), Some(bytes), "{} changed", name.display());
+            }
+        }
+        let ours = ["src", "case.py", "mine", "linked", "sym"];
+        for path in after.keys().filter(|p| !before.contains_key(*p)) {
+            let name = path.strip_prefix(project.path()).expect("in the project");
+            assert!(ours.iter().any(|o| name.starts_with(o)), "{} was left behind", name.display());
+        }
+        assert_eq!(
+            std::fs::read(project.state().join("trust.json")).expect("there is trust"),
+            trust
+        );
+        project.run(&["true"]).ok().done();
+    });
+}
+
+#[test]
+fn without_a_write_scope_the_project_is_read_only() {
+    each_user(|who| {
+        let project = Project::ready(who, crate::bundles::SMALL);
+        project.file("a.txt", "a\n");
+        let cases = project.agent(
+            "attempt('read', lambda: read('a.txt'))\n\
+             attempt('write', lambda: write('a.txt'))\n\
+             attempt('make', lambda: write('b.txt'))\n\
+             attempt('home', lambda: write(os.path.expanduser('~/x')))\n\
+             attempt('tmp', lambda: write('/tmp/x'))\n\
+             attempt('usr', lambda: write('/usr/x'))\n\
+             attempt('etc', lambda: write('/etc/x'))\n",
+        );
+        for case in ["read", "home", "tmp"] {
+            cases.happened(case);
+        }
+        for case in ["write", "make", "usr", "etc"] {
+            cases.refused(case);
+        }
+    });
+}

@@ -1,0 +1,182 @@
+//! Row 30: a secret that stays on the host. Never in the sandbox, scrubbed from replies, never in
+//! logs, argument lists or the record, never sent to another host.
+
+use std::fs;
+
+use ringfence_tests::{Project, Upstream, each_user};
+
+use crate::bundles::{all_text, upstream};
+
+const TOKEN: &str = "tok-4b1d9e0c77f1a2";
+
+fn project(who: ringfence_tests::Who, url: &str) -> Project {
+    let mut project = Project::new(who);
+    let manifest = upstream(url)
+        .replace("tools =", "headers = { Authorization = \"Bearer ${UP_TOKEN}\" }\ntools =");
+    project.manifest(&manifest);
+    project.env("UP_TOKEN", TOKEN);
+    project.lock();
+    project.trust();
+    project
+}
+
+/// Words that every process on this machine was started with.
+fn argument_lists() -> String {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|e| fs::read(e.path().join("cmdline")).ok())
+        .map(|b| String::from_utf8_lossy(&b).replace('\0', " "))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[test]
+fn a_header_secret_reaches_its_server_and_nobody_else() {
+    each_user(|who| {
+        let up = Upstream::new();
+        let project = project(who, &up.url());
+        project.python();
+        project.file(
+            "case.py",
+            "from agent import *\n\
+             m = Mcp('up')\n\
+             m.call('echo', 'echo', {'say': 'hello'})\n\
+             say('environment', body=json.dumps(dict(os.environ)))\n\
+             texts = []\n\
+             for root, dirs, names in os.walk('/proc'):\n\
+             \x20   for name in names:\n\
+             \x20       if name in ('environ', 'cmdline'):\n\
+             \x20           try: texts.append(read(os.path.join(root, name)))\n\
+             \x20           except OSError: pass\n\
+             say('processes', body=' '.join(texts))\n\
+             files = []\n\
+             for base in [os.getcwd(), os.path.expanduser('~'), '/tmp', '/etc']:\n\
+             \x20   for root, dirs, names in os.walk(base):\n\
+             \x20       for name in names:\n\
+             \x20           try: files.append(read(os.path.join(root, name)))\n\
+             \x20           except OSError: pass\n\
+             say('files', body='TOKEN-FOUND' if any('tok-4b1d9e0c77' + 'f1a2' in f for f in files) else 'none', value=len(files))\n\
+             m.call('again', 'echo', {'say': 'bye'})\n",
+        );
+        let run = project.start(&["run", "--", "/usr/bin/python3", "case.py"]);
+        // While it runs, from outside: no process has the secret among its arguments.
+        while up.seen().iter().filter(|s| s.body.contains("tools/call")).count() < 1 {
+            std::thread::yield_now();
+        }
+        let arguments = argument_lists();
+        let output = run.finish().ok();
+        assert!(arguments.contains("case.py"), "control: argument lists are readable");
+        assert!(!arguments.contains(TOKEN), "the token is in an argument list");
+
+        // Control: its server did get it, and reflects it; the reply has been scrubbed.
+        let called: Vec<_> =
+            up.seen().into_iter().filter(|s| s.body.contains("tools/call")).collect();
+        assert_eq!(called[0].header("authorization"), Some(format!("Bearer {TOKEN}").as_str()));
+        let words = format!("{}{}", output.stdout, output.stderr);
+        let cases = Project::cases(output);
+        cases.answered("echo");
+        assert!(cases.body("echo").contains("hello"), "{}", cases.get("echo"));
+        assert!(
+            cases.body("echo").contains("authorization"),
+            "control: the server reflects its headers"
+        );
+        assert!(!words.contains(TOKEN), "the sandbox or the terminal saw the token");
+        assert_eq!(cases.body("files"), "none");
+
+        let record = all_text(&project, &project.state(), "");
+        assert!(record.contains("UP_TOKEN"), "control: the access is recorded by name");
+        assert!(!record.contains(TOKEN), "the token is in the machine's state");
+        for command in [
+            &["report", "--json"][..],
+            &["report"],
+            &["run", "--plan"],
+            &["trust", "--preview"],
+            &["validate", "--json"],
+        ] {
+            let id = project.runs().pop().expect("there was a run");
+            let mut words = vec![command[0]];
+            if command[0] == "report" {
+                words.push(&id);
+            }
+            words.extend(&command[1..]);
+            let output = project.ringfence(&words);
+            assert!(
+                !format!("{}{}", output.stdout, output.stderr).contains(TOKEN),
+                "{command:?} shows the token"
+            );
+        }
+    });
+}
+
+#[test]
+fn reflected_secrets_are_scrubbed_however_they_come_back() {
+    each_user(|who| {
+        let base64 = base64::Engine::encode(
+            &base64::engine::general_purpose::STANDARD,
+            format!("Bearer {TOKEN}"),
+        );
+        let texts = [
+            format!("plain {TOKEN}"),
+            format!("twice {TOKEN}{TOKEN}"),
+            format!("split {}\\u002d{}", &TOKEN[..3], &TOKEN[4..]),
+        ];
+        for text in texts {
+            let body = format!(
+                r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#
+            );
+            let reply = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Echo: {base64}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            );
+            let up = Upstream::until("tools/call", &reply);
+            let project = project(who, &up.url());
+            let cases = project.agent("Mcp('up').call('echo', 'echo')");
+            let all = format!("{}{}", cases.output.stdout, cases.output.stderr);
+            assert!(!cases.body("echo").is_empty());
+            assert!(!all.contains(TOKEN) && !all.contains(&base64), "{all}");
+        }
+    });
+}
+
+#[test]
+fn a_redirect_is_not_followed_with_the_secret() {
+    each_user(|who| {
+        let elsewhere = Upstream::new();
+        for status in [
+            "301 Moved Permanently",
+            "302 Found",
+            "307 Temporary Redirect",
+            "308 Permanent Redirect",
+        ] {
+            let reply = format!(
+                "HTTP/1.1 {status}\r\nLocation: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                elsewhere.url()
+            );
+            let up = Upstream::until("tools/call", &reply);
+            let project = project(who, &up.url());
+            let cases = project.agent("Mcp('up').call('echo', 'echo')");
+            cases.not_answered("echo");
+            assert!(
+                up.seen().iter().any(|s| s.body.contains("tools/call")),
+                "control: the call went out"
+            );
+            let all = format!("{}{}", cases.output.stdout, cases.output.stderr);
+            assert!(!all.contains(&elsewhere.authority()), "Location was passed into the sandbox");
+        }
+        assert!(elsewhere.seen().is_empty(), "followed: {:?}", elsewhere.seen());
+    });
+}
+
+#[test]
+fn a_failing_server_leaks_neither_secret_nor_address() {
+    each_user(|who| {
+        let url = Upstream::nobody();
+        let project = project(who, &url);
+        let cases = project.agent("Mcp('up').call('echo', 'echo')");
+        cases.not_answered("echo");
+        let port =
+            url.trim_start_matches("http://").split('/').next().expect("an authority").to_owned();
+        let inside = cases.output.stdout.clone();
+        assert!(!inside.contains(TOKEN) && !inside.contains(&port), "{inside}");
+        assert!(!all_text(&project, &project.state(), "").contains(TOKEN));
+    });
+}

@@ -1,0 +1,74 @@
+//! Everything that must hold, in the order in which it fails fastest.
+
+use crate::install;
+use crate::sh::{Result, command, heading, run};
+
+fn cargo(args: &[&str]) -> Result {
+    run(&mut command("cargo", args))
+}
+
+fn style() -> Result {
+    heading("format");
+    cargo(&["fmt", "--all", "--check"])?;
+    heading("lints");
+    cargo(&[
+        "clippy",
+        "--quiet",
+        "--locked",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ])
+}
+
+/// Installs what is missing, then checks everything. Ends with the summary line of nextest.
+pub(crate) fn full(rest: &[String]) -> Result {
+    install::everything()?;
+    style()?;
+    heading("licences, banned crates, sources");
+    println!(
+        "known vulnerabilities need a database from the network: `cargo deny check advisories`"
+    );
+    cargo(&[
+        "deny",
+        "--locked",
+        "--offline",
+        "--all-features",
+        "check",
+        "licenses",
+        "bans",
+        "sources",
+    ])?;
+    heading("examples in the documentation");
+    cargo(&["test", "--quiet", "--locked", "--workspace", "--doc"])?;
+    heading("unit tests and the black-box suite, against the built program");
+    cargo(&["build", "--quiet", "--locked", "--package", "ringfence-cli"])?;
+    let mut args = vec!["nextest", "run", "--locked", "--workspace", "--no-fail-fast"];
+    args.extend(rest.iter().map(String::as_str));
+    run(command("cargo", &args).env("INSTA_UPDATE", "no"))
+}
+
+/// Format, lints and unit tests; installs nothing.
+pub(crate) fn quick() -> Result {
+    style()?;
+    heading("unit tests");
+    let some = "not package(ringfence-tests) or test(/^house/)";
+    cargo(&["nextest", "run", "--locked", "--workspace", "-E", some])
+}
+
+/// Accepts what the snapshot tests find.
+pub(crate) fn snapshots() -> Result {
+    cargo(&["build", "--quiet", "--package", "ringfence-cli"])?;
+    let args = [
+        "nextest",
+        "run",
+        "--package",
+        "ringfence-tests",
+        "--no-fail-fast",
+        "-E",
+        "test(/snapshot/)",
+    ];
+    run(command("cargo", &args).env("INSTA_UPDATE", "always"))
+}
