@@ -4,6 +4,7 @@ mod connect;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -145,7 +146,7 @@ impl UpstreamError {
 pub struct Upstream {
     peer: Peer<RawClient>,
     /// Ends the connection when dropped.
-    _running: RunningService<RawClient, Mute>,
+    running: RunningService<RawClient, Mute>,
     revision: Revision,
     hello: Value,
     ended: Ended,
@@ -171,7 +172,8 @@ impl Upstream {
     ) -> Result<Self, UpstreamError> {
         let ended = Ended::default();
         let lines = Lines::new(stdout, stdin, limits, Arc::clone(&ended));
-        let running = rmcp::service::serve_directly::<RawClient, _, _, _, _>(Mute, lines, None);
+        let running =
+            rmcp::service::serve_directly::<RawClient, _, _, _, _>(Mute::default(), lines, None);
         let link = Link { peer: running.peer().clone(), ended, timeout };
         let (revision, hello) = match opening {
             Opening::Stateless => link.discover().await?,
@@ -180,7 +182,7 @@ impl Upstream {
                 other => other?,
             },
         };
-        Ok(Self { peer: link.peer, _running: running, revision, hello, ended: link.ended })
+        Ok(Self { peer: link.peer, running, revision, hello, ended: link.ended })
     }
 
     /// Connects to a server over Streamable HTTP. Each step ends when `timeout` has passed.
@@ -194,7 +196,8 @@ impl Upstream {
         timeout: Duration,
     ) -> Result<Self, UpstreamError> {
         let (http, shared) = Http::new(url, options, limits)?;
-        let running = rmcp::service::serve_directly::<RawClient, _, _, _, _>(Mute, http, None);
+        let running =
+            rmcp::service::serve_directly::<RawClient, _, _, _, _>(Mute::default(), http, None);
         let link = Link { peer: running.peer().clone(), ended: Ended::default(), timeout };
         // `server/discover` first: an older server answers it with an error, and changes nothing.
         let (revision, hello) = match link.discover().await {
@@ -205,7 +208,7 @@ impl Upstream {
             ) => link.initialize(Some(&shared.agreed)).await?,
             other => other?,
         };
-        Ok(Self { peer: link.peer, _running: running, revision, hello, ended: link.ended })
+        Ok(Self { peer: link.peer, running, revision, hello, ended: link.ended })
     }
 
     /// The revision agreed on.
@@ -218,6 +221,12 @@ impl Upstream {
     #[must_use]
     pub fn hello(&self) -> &Value {
         &self.hello
+    }
+
+    /// Whether it has said, since this was last asked, that its tools changed.
+    #[must_use]
+    pub fn take_tools_changed(&self) -> bool {
+        self.running.service().tools_changed.swap(false, Ordering::AcqRel)
     }
 
     /// Whether it has gone.
@@ -318,7 +327,10 @@ impl Drop for Abandon<'_> {
 }
 
 /// Says no to whatever a server asks. Sampling, elicitation and roots are not offered to it.
-pub(crate) struct Mute;
+#[derive(Default)]
+pub(crate) struct Mute {
+    tools_changed: AtomicBool,
+}
 
 impl Service<RawClient> for Mute {
     async fn handle_request(
@@ -335,9 +347,12 @@ impl Service<RawClient> for Mute {
 
     async fn handle_notification(
         &self,
-        _note: Note,
+        note: Note,
         _context: NotificationContext<RawClient>,
     ) -> Result<(), ErrorData> {
+        if note.method == "notifications/tools/list_changed" {
+            self.tools_changed.store(true, Ordering::Release);
+        }
         Ok(())
     }
 

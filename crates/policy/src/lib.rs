@@ -157,6 +157,23 @@ impl Ruleset {
         todo!()
     }
 
+    /// May this method of this server be asked for? Handshake, ping and tools pass.
+    #[must_use]
+    pub fn method(&self, _server: &ServerId, _method: &str) -> Decision {
+        todo!()
+    }
+
+    /// The rule that wants a person's yes for this call, if one does.
+    #[must_use]
+    pub fn approval_needed(
+        &self,
+        _server: &ServerId,
+        _tool: &str,
+        _arguments: &serde_json::Value,
+    ) -> Option<String> {
+        todo!()
+    }
+
     /// May this principal connect there? Asks gateway-only hosts, the machine, the bundle, the
     /// declared hosts.
     #[must_use]

@@ -55,7 +55,7 @@ pub fn route(uri: &Uri) -> Result<&str, HttpRefusal> {
         return Err(bad("the path is ambiguous"));
     };
     let segments: Vec<_> = rest.split('/').collect();
-    if segments.iter().any(|segment| matches!(*segment, "" | "." | "..")) && rest != "" {
+    if segments.iter().any(|segment| matches!(*segment, "" | "." | "..")) && !rest.is_empty() {
         return Err(bad("the path is ambiguous"));
     }
     match segments[..] {
