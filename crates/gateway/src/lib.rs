@@ -1,16 +1,39 @@
 //! May this call go through? The one dispatch function and the MCP gate.
 
+#![forbid(unsafe_code)]
+
+mod call;
+mod decide;
+mod digest;
+mod error;
+mod list;
+mod permit;
+mod scrub;
+mod seams;
+mod serve;
+#[cfg(test)]
+mod tests;
+mod tools;
+mod upstream;
+
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::TcpListener;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
-use ringfence_bundle::ServerId;
-use ringfence_policy::Ruleset;
+use ringfence_bundle::{Server, ServerId};
+use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
-use ringfence_secrets::Resolver;
+use ringfence_secrets::{Resolver, Secret};
 use ringfence_trust::{Store, TrustedBundle};
 use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use call::JudgedRequest;
+pub use error::{Error, Refusal};
+
+use seams::{Journal, Judge, Trust, Vault};
 
 /// A started stdio server.
 pub struct Launched {
@@ -18,6 +41,9 @@ pub struct Launched {
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
     /// Its stdout.
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
+    /// The secrets that were put into its environment, by name, so that they can be taken out of
+    /// its replies.
+    pub secrets: Vec<(String, Secret)>,
     /// Ends it, gently then firmly, when dropped.
     pub guard: Box<dyn Send>,
 }
@@ -47,29 +73,78 @@ pub struct Parts {
     pub launcher: Arc<dyn Launcher>,
 }
 
+/// Who makes a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Whose call it is, for the record.
+    pub principal: Principal,
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waits {
+    /// Starting a server, and each step of its handshake.
+    pub(crate) connect: Duration,
+    /// One call.
+    pub(crate) call: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(30), call: Duration::from_secs(120) }
+    }
+}
+
 /// The chokepoint of every MCP call.
 pub struct Gateway {
-    parts: Parts,
+    journal: Arc<dyn Journal>,
+    judge: Arc<dyn Judge>,
+    trust: Arc<dyn Trust>,
+    servers: BTreeMap<ServerId, Server>,
+    upstreams: upstream::Table,
+    calls: AtomicU64,
+    held: std::sync::Mutex<BTreeMap<ServerId, list::Held>>,
+    listing: BTreeMap<ServerId, tokio::sync::Mutex<()>>,
 }
 
 impl Gateway {
     /// A gateway. Contacts nobody yet.
     #[must_use]
     pub fn new(parts: Parts) -> Arc<Self> {
-        Arc::new(Self { parts })
+        let servers = parts.bundle.snapshot().manifest.servers.clone();
+        let trust = seams::StoreTrust { store: parts.store, bundle: parts.bundle };
+        Self::assemble(
+            servers,
+            Arc::new(parts.recorder),
+            parts.ruleset,
+            Arc::new(trust),
+            Arc::new(parts.secrets),
+            parts.launcher,
+            Waits::default(),
+        )
     }
 
-    /// Serves the agent's door: `http://127.0.0.1:<port>/<server>/mcp` for each server. Ends when
-    /// `stop` is true; calls in flight are given up and settled.
-    ///
-    /// # Errors
-    /// When the listener cannot be used.
-    pub async fn serve(
-        self: Arc<Self>,
-        _listener: TcpListener,
-        _stop: tokio::sync::watch::Receiver<bool>,
-    ) -> std::io::Result<()> {
-        let _ = &self.parts;
-        todo!()
+    pub(crate) fn assemble(
+        servers: BTreeMap<ServerId, Server>,
+        journal: Arc<dyn Journal>,
+        judge: Arc<dyn Judge>,
+        trust: Arc<dyn Trust>,
+        vault: Arc<dyn Vault>,
+        launcher: Arc<dyn Launcher>,
+        waits: Waits,
+    ) -> Arc<Self> {
+        let upstreams = upstream::Table::new(&servers, vault, launcher, waits);
+        let held = servers.keys().map(|id| (id.clone(), list::Held::default())).collect();
+        let listing = servers.keys().map(|id| (id.clone(), Default::default())).collect();
+        Arc::new(Self {
+            journal,
+            judge,
+            trust,
+            servers,
+            upstreams,
+            calls: AtomicU64::new(1),
+            held: std::sync::Mutex::new(held),
+            listing,
+        })
     }
 }

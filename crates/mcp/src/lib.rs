@@ -1,1 +1,31 @@
-//! What is on the wire?
+//! What is on the wire? RMCP lives here and nowhere else, behind plain JSON values.
+//!
+//! RMCP gives the protocol's models and, for both roles, the service loop (request ids, many calls
+//! at once, cancellation). Its typed messages drop members they do not know, and a gateway may not:
+//! what was judged is what must go on. So the loop runs here over a role of our own whose messages
+//! are JSON values ([`role`]), and the two ends of Streamable HTTP, which RMCP ties to its typed
+//! messages, are [`HttpDoor`] and the HTTP side of [`Upstream`].
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod client;
+mod door;
+mod envelope;
+mod http_client;
+mod lines;
+mod revision;
+mod role;
+mod serve_stdio;
+pub mod strict;
+#[cfg(test)]
+mod testing;
+mod upstream;
+
+pub use backend::{Answer, Asker, Backend};
+pub use client::HttpClient;
+pub use door::{HttpDoor, HttpRefusal, route};
+pub use envelope::{EnvelopeError, Id, Message, RpcError, code};
+pub use revision::Revision;
+pub use serve_stdio::serve_stdio;
+pub use upstream::{HttpOptions, Opening, Upstream, UpstreamError, UpstreamLimits};

@@ -1,0 +1,174 @@
+//! One decision: its steps in order, then its event, and a permit when it allowed.
+
+use ringfence_bundle::ServerId;
+use ringfence_policy::{Decision, Layer};
+use ringfence_record::{Event, Outcome, Step};
+use serde_json::Value;
+
+use crate::call::JudgedRequest;
+use crate::error::{Error, Refusal};
+use crate::permit::CallPermit;
+use crate::seams::Journal;
+use crate::tools::{Pin, bad_name, shown};
+use crate::{Gateway, digest};
+
+/// The steps taken so far. Nothing is asked after the first refusal.
+#[derive(Debug, Default)]
+pub(crate) struct Course {
+    steps: Vec<Step>,
+    refusal: Option<Refusal>,
+}
+
+impl Course {
+    pub(crate) fn is_open(&self) -> bool {
+        self.refusal.is_none()
+    }
+
+    fn allow(&mut self, check: &str, rule: impl Into<String>) {
+        let step = Step { check: check.into(), outcome: Outcome::Allowed, rule: rule.into() };
+        self.steps.push(step);
+    }
+
+    pub(crate) fn refuse(&mut self, check: &str, layer: Layer, rule: &str, next: &str) {
+        let rule = rule.to_owned();
+        let step = Step { check: check.into(), outcome: Outcome::Refused, rule: rule.clone() };
+        self.steps.push(step);
+        let layer = match layer {
+            Layer::Machine => "machine",
+            Layer::Bundle => "bundle",
+            Layer::Declared => "declared",
+            Layer::Builtin => "builtin",
+        };
+        let (check, next) = (check.into(), next.into());
+        self.refusal.get_or_insert(Refusal { check, rule, layer: layer.into(), next });
+    }
+
+    fn judged(&mut self, check: &str, decision: Decision) {
+        if decision.allowed {
+            self.allow(check, decision.rule);
+            return;
+        }
+        let next = match decision.layer {
+            Layer::Machine => "change machine.toml if this machine is to allow it",
+            Layer::Bundle => {
+                "change [policy] in ringfence.toml, then ringfence lock and ringfence trust"
+            }
+            Layer::Declared => {
+                "declare it in ringfence.toml, then ringfence lock and ringfence trust"
+            }
+            Layer::Builtin => "nothing: no rule relaxes this",
+        };
+        self.refuse(check, decision.layer, &decision.rule, next);
+    }
+}
+
+impl Gateway {
+    /// Trust, then what the server's declaration and the rules say. Contacts nobody.
+    pub(crate) fn first_steps(&self, server: &ServerId, request: &JudgedRequest) -> Course {
+        let mut course = Course::default();
+        if !self.trust.holds() {
+            let rule = "the bundle is no longer what was trusted";
+            course.refuse("trust", Layer::Builtin, rule, "ringfence trust");
+            return course;
+        }
+        course.allow("trust", "the bundle is what was trusted");
+        let Some(declared) = self.servers.get(server) else {
+            let rule = format!("no server {server} is declared");
+            course.refuse("server", Layer::Declared, &rule, "declare it in ringfence.toml");
+            return course;
+        };
+        match request.method.as_str() {
+            "initialize" | "server/discover" => course.allow("methods", "the handshake passes"),
+            "tools/list" => course.allow("methods", "tools/list passes, filtered"),
+            "subscriptions/listen" => {
+                let rule = "subscriptions are not carried";
+                course.refuse("methods", Layer::Builtin, rule, "ask for the list again instead");
+            }
+            "tools/call" => {
+                let name = request.tool().unwrap_or_default();
+                if let Some(why) = bad_name(name) {
+                    let rule = format!("{} is not a tool name: {why}", shown(name));
+                    course.refuse("name", Layer::Builtin, &rule, "call a tool of tools/list");
+                    return course;
+                }
+                let listed = declared.tools.as_ref();
+                if listed.is_some_and(|tools| !tools.iter().any(|tool| tool.as_str() == name)) {
+                    let rule = format!("[servers.{server}] tools does not list {name}");
+                    let next = "add it to tools, then ringfence lock and ringfence trust";
+                    course.refuse("tools", Layer::Declared, &rule, next);
+                    return course;
+                }
+                let words = if listed.is_some() { "lists it" } else { "is absent: all tools" };
+                course.allow("tools", format!("[servers.{server}] tools {words}"));
+                course.judged("ruleset", self.judge.tool(server, name));
+            }
+            method => course.judged("methods", self.judge.method(server, method)),
+        }
+        course
+    }
+
+    /// Pin and approval of a tool call.
+    pub(crate) fn last_steps(
+        &self,
+        course: &mut Course,
+        server: &ServerId,
+        request: &JudgedRequest,
+        pin: Pin,
+    ) {
+        let tool = request.tool().unwrap_or_default();
+        let next = "ringfence lock shows what changed; trust it again if it is right";
+        let rule = match pin {
+            Pin::Same => {
+                course.allow("pin", "unpinned; defined as in the run's first tools/list");
+                None
+            }
+            Pin::Changed => Some("its definition is not that of the run's first tools/list"),
+            Pin::Gone => Some("the server no longer lists it"),
+            Pin::Unknown => Some("it was not in the run's first tools/list, or not fit to be"),
+        };
+        if let Some(rule) = rule {
+            course.refuse("pin", Layer::Builtin, &format!("{tool}: {rule}"), next);
+            return;
+        }
+        let empty = Value::Object(serde_json::Map::new());
+        let arguments = request.arguments().unwrap_or(&empty);
+        match self.judge.approval(server, tool, arguments) {
+            None => course.allow("approval", "no approval rule matches"),
+            Some(rule) => {
+                let rule = format!(
+                    "{rule}: needs an approval, and this version has no way to ask for one"
+                );
+                let next = "remove the approval rule, or do it yourself";
+                course.refuse("approval", Layer::Declared, &rule, next);
+            }
+        }
+    }
+
+    /// Makes the decision durable. What comes back is the right to forward, once.
+    pub(crate) async fn decide(
+        &self,
+        who: &str,
+        call: u64,
+        course: Course,
+        server: &ServerId,
+        request: JudgedRequest,
+    ) -> Result<CallPermit, Error> {
+        let outcome = if course.is_open() { Outcome::Allowed } else { Outcome::Refused };
+        let event = Event::CallDecided {
+            call,
+            principal: who.to_owned(),
+            server: server.to_string(),
+            method: request.method.clone(),
+            tool: request.tool().map(shown),
+            arguments: request.arguments().map(digest::of),
+            outcome,
+            steps: course.steps,
+        };
+        let written = Journal::commit(self.journal.as_ref(), event).await;
+        let evidence = written.map_err(|detail| Error::Record { detail })?;
+        match course.refusal {
+            Some(refusal) => Err(refusal.into()),
+            None => Ok(CallPermit::new(server.clone(), request.method, request.params, evidence)),
+        }
+    }
+}

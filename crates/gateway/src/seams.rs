@@ -1,0 +1,161 @@
+//! What the gateway asks of other rooms, as traits, with the rooms that answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use ringfence_bundle::{SecretName, ServerId};
+use ringfence_policy::{Decision, Principal, Ruleset};
+use ringfence_record::{Event, Receipt, Recorder};
+use ringfence_secrets::{Resolver, Scrubber, Secret};
+use ringfence_trust::{Store, TrustedBundle};
+use serde_json::Value;
+
+use crate::permit::Evidence;
+
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Keeps evidence.
+pub(crate) trait Journal: Send + Sync {
+    /// Returns when the event is durable.
+    fn commit(&self, event: Event) -> Boxed<'_, Result<Evidence, String>>;
+    /// Durable soon.
+    fn note(&self, event: Event) -> Result<(), String>;
+}
+
+impl Journal for Recorder {
+    fn commit(&self, event: Event) -> Boxed<'_, Result<Evidence, String>> {
+        Box::pin(async move {
+            let receipt: Receipt =
+                Recorder::commit(self, event).await.map_err(|error| error.to_string())?;
+            Ok(Evidence::of(receipt))
+        })
+    }
+    fn note(&self, event: Event) -> Result<(), String> {
+        Recorder::note(self, event).map_err(|error| error.to_string())
+    }
+}
+
+/// Knows the rules.
+pub(crate) trait Judge: Send + Sync {
+    fn tool(&self, server: &ServerId, tool: &str) -> Decision;
+    fn method(&self, server: &ServerId, method: &str) -> Decision;
+    fn approval(&self, server: &ServerId, tool: &str, arguments: &Value) -> Option<String>;
+}
+
+impl Judge for Ruleset {
+    fn tool(&self, server: &ServerId, tool: &str) -> Decision {
+        Ruleset::tool(self, server, tool)
+    }
+    fn method(&self, server: &ServerId, method: &str) -> Decision {
+        Ruleset::method(self, server, method)
+    }
+    fn approval(&self, server: &ServerId, tool: &str, arguments: &Value) -> Option<String> {
+        self.approval_needed(server, tool, arguments)
+    }
+}
+
+/// Knows whether the bundle is still what a person said yes to.
+pub(crate) trait Trust: Send + Sync {
+    fn holds(&self) -> bool;
+}
+
+pub(crate) struct StoreTrust {
+    pub(crate) store: Store,
+    pub(crate) bundle: Arc<TrustedBundle>,
+}
+
+impl Trust for StoreTrust {
+    fn holds(&self) -> bool {
+        self.store.still(&self.bundle)
+    }
+}
+
+/// Takes secret values out of what a server says.
+pub(crate) trait Scrub: Send + Sync {
+    /// True when there was one.
+    fn scrub(&self, value: &mut Value) -> bool;
+}
+
+impl Scrub for Scrubber {
+    fn scrub(&self, value: &mut Value) -> bool {
+        self.scrub_value(value)
+    }
+}
+
+/// A resolved header template, and the secrets in it.
+pub(crate) struct Filled {
+    pub(crate) text: String,
+    pub(crate) secrets: Vec<(String, Secret)>,
+}
+
+/// Has secret values.
+pub(crate) trait Vault: Send + Sync {
+    /// Fills a template for a server. The error is for the person at the machine.
+    fn fill<'a>(
+        &'a self,
+        server: &'a ServerId,
+        template: &'a str,
+    ) -> Boxed<'a, Result<Filled, String>>;
+    /// What takes these values out of replies.
+    fn scrubber(&self, secrets: Vec<(String, Secret)>) -> Arc<dyn Scrub> {
+        Arc::new(Scrubber::new(secrets))
+    }
+}
+
+impl Vault for Resolver {
+    fn fill<'a>(
+        &'a self,
+        server: &'a ServerId,
+        template: &'a str,
+    ) -> Boxed<'a, Result<Filled, String>> {
+        Box::pin(async move {
+            let principal = Principal::Server(server.clone());
+            let mut filled = Filled { text: String::new(), secrets: Vec::new() };
+            for piece in pieces(template)? {
+                match piece {
+                    Piece::Text(text) => filled.text.push_str(text),
+                    Piece::Secret(name) => {
+                        let secret = self
+                            .resolve(&principal, &name)
+                            .await
+                            .map_err(|error| error.to_string())?;
+                        filled.text.push_str(secret.expose());
+                        filled.secrets.push((name.to_string(), secret));
+                    }
+                }
+            }
+            Ok(filled)
+        })
+    }
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum Piece<'t> {
+    Text(&'t str),
+    Secret(SecretName),
+}
+
+/// The pieces of a template: `${NAME}` is a secret, `$$` is a dollar sign.
+pub(crate) fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = template;
+    while let Some(at) = rest.find('$') {
+        let (text, after) = rest.split_at(at);
+        pieces.push(Piece::Text(text));
+        if let Some(after) = after.strip_prefix("$$") {
+            pieces.push(Piece::Text("$"));
+            rest = after;
+        } else if let Some((name, after)) =
+            after.strip_prefix("${").and_then(|after| after.split_once('}'))
+        {
+            let name = SecretName::parse(name).map_err(|error| error.to_string())?;
+            pieces.push(Piece::Secret(name));
+            rest = after;
+        } else {
+            return Err("a `$` that is neither `${NAME}` nor `$$`".into());
+        }
+    }
+    pieces.push(Piece::Text(rest));
+    Ok(pieces)
+}

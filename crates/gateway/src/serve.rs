@@ -1,0 +1,170 @@
+//! The agent's doors on one listener: `/<server>/mcp`.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::TcpListener;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use ringfence_bundle::ServerId;
+use ringfence_mcp::strict::Limits;
+use ringfence_mcp::{Answer, Asker, Backend, HttpDoor, HttpRefusal, route};
+use ringfence_policy::Principal;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::{Caller, Gateway, JudgedRequest};
+
+/// Connections at once. The agent's own; beyond it the next one waits.
+const CONNECTIONS: usize = 256;
+/// Bytes of a request's head.
+const HEAD: usize = 32 * 1024;
+/// For a request's head to arrive.
+const HEAD_WAIT: Duration = Duration::from_secs(30);
+
+impl Gateway {
+    /// Serves the agent's door: `http://127.0.0.1:<port>/<server>/mcp` for each server. Ends when
+    /// `stop` is true; calls in flight are given up and settled.
+    ///
+    /// # Errors
+    /// When the listener cannot be used.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        mut stop: tokio::sync::watch::Receiver<bool>,
+    ) -> std::io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let port = listener.local_addr()?.port();
+        let doors = Arc::new(self.doors(port));
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut connections = JoinSet::new();
+        let stopped = async move {
+            // An owner that is gone wants no more of it either.
+            let _ = stop.wait_for(|stop| *stop).await;
+        };
+        tokio::pin!(stopped);
+        loop {
+            let accepted = tokio::select! {
+                () = &mut stopped => break,
+                Some(_) = connections.join_next() => continue,
+                accepted = accept(&listener, &places) => accepted,
+            };
+            let Some((stream, place)) = accepted else { continue };
+            let doors = Arc::clone(&doors);
+            connections.spawn(async move {
+                let service = hyper::service::service_fn(move |request| {
+                    let doors = Arc::clone(&doors);
+                    async move { Ok::<_, Infallible>(answer(&doors, request).await) }
+                });
+                // Errors of a connection are the agent's own.
+                let _ = hyper::server::conn::http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_WAIT)
+                    .max_buf_size(HEAD)
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+                drop(place);
+            });
+        }
+        drop(listener);
+        // What is dropped settles itself as cancelled, before this returns.
+        connections.shutdown().await;
+        Ok(())
+    }
+
+    fn doors(self: &Arc<Self>, port: u16) -> BTreeMap<String, HttpDoor> {
+        let door = |server: &ServerId| {
+            let caller = Caller { principal: Principal::Agent };
+            let backend = Door { gateway: Arc::clone(self), server: server.clone(), caller };
+            HttpDoor::new(Arc::new(backend), port, Limits::default())
+        };
+        self.servers.keys().map(|server| (server.to_string(), door(server))).collect()
+    }
+}
+
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => {
+            // Small messages go at once; where that cannot be had they go a little later.
+            let _ = stream.set_nodelay(true);
+            Some((stream, place))
+        }
+        Err(_) => {
+            // Out of descriptors, most likely: some will come free.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            None
+        }
+    }
+}
+
+async fn answer(
+    doors: &BTreeMap<String, HttpDoor>,
+    request: Request<Incoming>,
+) -> http::Response<http_body_util::Full<bytes::Bytes>> {
+    let missing = HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such server");
+    let door = route(request.uri()).and_then(|server| doors.get(server).ok_or(missing));
+    match door {
+        Ok(door) => door.handle(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// One server, as a door asks for it.
+struct Door {
+    gateway: Arc<Gateway>,
+    server: ServerId,
+    caller: Caller,
+}
+
+impl Backend for Door {
+    fn request<'a>(
+        &'a self,
+        _asker: &'a Asker,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'a>> {
+        Box::pin(async move {
+            let request = JudgedRequest::from_door(method, params);
+            let called = self.gateway.call(&self.caller, &self.server, request).await;
+            let mut result = called.map_err(|error| error.to_rpc())?;
+            if matches!(method, "initialize" | "server/discover") {
+                self.narrow(&mut result);
+            }
+            Ok(result)
+        })
+    }
+}
+
+impl Door {
+    /// The server's capabilities, as far as its methods may be asked for.
+    fn narrow(&self, hello: &mut Value) {
+        let declared = self.gateway.servers.get(&self.server);
+        let methods = declared.map(|server| server.methods.as_slice()).unwrap_or_default();
+        let offered = hello.get("capabilities").cloned().unwrap_or_else(|| json!({}));
+        let mut narrowed = serde_json::Map::new();
+        for (capability, prefix) in [
+            ("tools", "tools/"),
+            ("resources", "resources/"),
+            ("prompts", "prompts/"),
+            ("completions", "completion/"),
+            ("logging", "logging/"),
+        ] {
+            let asked = capability == "tools" || methods.iter().any(|m| m.starts_with(prefix));
+            if asked && offered.get(capability).is_some() {
+                narrowed.insert(capability.into(), json!({}));
+            }
+        }
+        hello["capabilities"] = Value::Object(narrowed);
+    }
+}

@@ -1,0 +1,220 @@
+//! The connections to servers. Nothing outside this module can reach one, and it takes a permit.
+
+mod connect;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ringfence_bundle::{Server, ServerId, Transport};
+use ringfence_mcp::{Opening, RpcError, Upstream, UpstreamError};
+use serde_json::{Value, json};
+
+use crate::permit::CallPermit;
+use crate::scrub::Veil;
+use crate::seams::Vault;
+use crate::{Launcher, Waits};
+
+/// One slot a server.
+pub(crate) struct Table {
+    slots: BTreeMap<ServerId, Slot>,
+    vault: Arc<dyn Vault>,
+    launcher: Arc<dyn Launcher>,
+    waits: Waits,
+}
+
+struct Slot {
+    transport: Transport,
+    state: tokio::sync::Mutex<State>,
+}
+
+struct State {
+    live: Option<Arc<Live>>,
+    generation: u64,
+    opening: Opening,
+    /// What it first said of itself: shown all through the run.
+    hello: Option<Value>,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+/// A connection.
+struct Live {
+    upstream: Upstream,
+    generation: u64,
+    veil: Veil,
+    since: Instant,
+    /// Ends a stdio server when dropped; after the connection, which closes its stdin.
+    _guard: Mutex<Option<Box<dyn Send>>>,
+}
+
+/// Why a forward gave no result.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The connection is not the one that was judged: nothing was sent.
+    Stale,
+    /// As it says.
+    Upstream(UpstreamError),
+}
+
+impl From<UpstreamError> for Failure {
+    fn from(error: UpstreamError) -> Self {
+        Self::Upstream(error)
+    }
+}
+
+/// A server that has lived so long is not one that fails at its start.
+const SETTLED: Duration = Duration::from_secs(60);
+
+impl Table {
+    pub(crate) fn new(
+        servers: &BTreeMap<ServerId, Server>,
+        vault: Arc<dyn Vault>,
+        launcher: Arc<dyn Launcher>,
+        waits: Waits,
+    ) -> Self {
+        let slot = |server: &Server| Slot {
+            transport: server.transport.clone(),
+            state: tokio::sync::Mutex::new(State {
+                live: None,
+                generation: 0,
+                opening: Opening::Handshake,
+                hello: None,
+                failures: 0,
+                not_before: None,
+            }),
+        };
+        let slots = servers.iter().map(|(id, server)| (id.clone(), slot(server))).collect();
+        Self { slots, vault, launcher, waits }
+    }
+
+    /// The connection that stands, and whether its server has said that its tools changed. Contacts
+    /// nobody.
+    pub(crate) async fn standing(&self, server: &ServerId) -> Option<(u64, bool)> {
+        let state = self.slots.get(server)?.state.lock().await;
+        let live = state.live.as_ref().filter(|live| !live.upstream.is_closed())?;
+        Some((live.generation, live.upstream.take_tools_changed()))
+    }
+
+    /// Sends a judged message and waits for its answer, over the connection of that generation, or
+    /// over any. Dropping the future tells the server.
+    pub(crate) async fn forward(
+        &self,
+        permit: CallPermit,
+        generation: Option<u64>,
+    ) -> Result<Value, Failure> {
+        let server = permit.server().clone();
+        let (method, params) = permit.into_message();
+        let mut live = self.live(&server, generation).await?;
+        if matches!(method.as_str(), "initialize" | "server/discover") {
+            let slot = self.slots.get(&server).ok_or(Failure::Stale)?;
+            let mut hello = slot.state.lock().await.hello.clone().unwrap_or_else(|| json!({}));
+            live.veil.result(&mut hello);
+            return Ok(hello);
+        }
+        let mut answer = live.upstream.request(&method, params.clone(), self.waits.call).await;
+        if answer == Err(UpstreamError::SessionLost) {
+            // It did nothing with the request, so it may be asked again; a pinned call is judged anew.
+            self.forget(&server, &live).await;
+            live = self.live(&server, generation).await?;
+            answer = live.upstream.request(&method, params, self.waits.call).await;
+        }
+        match answer {
+            Ok(mut result) => {
+                self.answered(&server).await;
+                live.veil.result(&mut result);
+                Ok(result)
+            }
+            Err(UpstreamError::Rpc(error)) => {
+                self.answered(&server).await;
+                Err(UpstreamError::Rpc(veiled(&live.veil, error)).into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn answered(&self, server: &ServerId) {
+        if let Some(slot) = self.slots.get(server) {
+            slot.state.lock().await.failures = 0;
+        }
+    }
+
+    async fn forget(&self, server: &ServerId, gone: &Arc<Live>) {
+        if let Some(slot) = self.slots.get(server) {
+            let mut state = slot.state.lock().await;
+            if state.live.as_ref().is_some_and(|live| Arc::ptr_eq(live, gone)) {
+                state.live = None;
+            }
+        }
+    }
+
+    /// The connection, made if there is none. Who else comes meanwhile waits for it.
+    async fn live(&self, server: &ServerId, generation: Option<u64>) -> Result<Arc<Live>, Failure> {
+        let slot = self.slots.get(server).ok_or(Failure::Stale)?;
+        let mut state = slot.state.lock().await;
+        if let Some(live) = state.live.clone() {
+            if !live.upstream.is_closed() {
+                return match generation {
+                    Some(wanted) if wanted != live.generation => Err(Failure::Stale),
+                    _ => Ok(live),
+                };
+            }
+            state.live = None;
+            if live.since.elapsed() > SETTLED {
+                state.failures = 0;
+            }
+            state.failed();
+        }
+        if generation.is_some() {
+            return Err(Failure::Stale);
+        }
+        if let Some(wait) =
+            state.not_before.and_then(|at| at.checked_duration_since(Instant::now()))
+        {
+            let reason = format!(
+                "it failed {} times in a row and is tried again in {:.1} s",
+                state.failures,
+                wait.as_secs_f32()
+            );
+            return Err(UpstreamError::Down { reason: reason.clone(), detail: reason }.into());
+        }
+        match self.connect(server, &slot.transport, &mut state.opening).await {
+            Ok((upstream, veil, guard)) => {
+                state.generation += 1;
+                state.hello.get_or_insert_with(|| upstream.hello().clone());
+                let live = Arc::new(Live {
+                    upstream,
+                    generation: state.generation,
+                    veil,
+                    since: Instant::now(),
+                    _guard: Mutex::new(guard),
+                });
+                state.live = Some(Arc::clone(&live));
+                Ok(live)
+            }
+            Err(error) => {
+                state.failed();
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl State {
+    /// The first failure is mended at once; then half a second, doubled up to half a minute.
+    fn failed(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = (self.failures > 1).then(|| {
+            let doubled = 500_u64 << (self.failures - 2).min(6);
+            Instant::now() + Duration::from_millis(doubled.min(30_000))
+        });
+    }
+}
+
+fn veiled(veil: &Veil, error: RpcError) -> RpcError {
+    let mut text = json!({ "message": error.message, "data": error.data });
+    veil.error(&mut text);
+    let message = text["message"].as_str().unwrap_or_default().to_owned();
+    let data = error.data.is_some().then(|| text["data"].take());
+    RpcError { code: error.code, message, data }
+}

@@ -1,0 +1,89 @@
+//! Making a connection: host-side headers for HTTP, a launched process for stdio.
+
+use std::collections::BTreeMap;
+
+use ringfence_bundle::{ServerId, Template, Transport};
+use ringfence_mcp::{HttpOptions, Opening, Upstream, UpstreamError, UpstreamLimits};
+use ringfence_secrets::Secret;
+
+use super::Table;
+use crate::scrub::Veil;
+
+type Made = (Upstream, Veil, Option<Box<dyn Send>>);
+
+fn down(reason: &str, detail: String) -> UpstreamError {
+    UpstreamError::Down { reason: reason.into(), detail }
+}
+
+impl Table {
+    pub(super) async fn connect(
+        &self,
+        server: &ServerId,
+        transport: &Transport,
+        opening: &mut Opening,
+    ) -> Result<Made, UpstreamError> {
+        match transport {
+            Transport::Http { url, headers } => self.http(server, url, headers).await,
+            Transport::Stdio { .. } => match self.stdio(server, *opening).await {
+                // Perhaps one that knows no handshake and ended when it was sent one.
+                Err(first @ (UpstreamError::Closed { .. } | UpstreamError::Rpc(_)))
+                    if *opening == Opening::Handshake =>
+                {
+                    let made = self.stdio(server, Opening::Stateless).await.map_err(|_| first)?;
+                    *opening = Opening::Stateless;
+                    Ok(made)
+                }
+                made => made,
+            },
+        }
+    }
+
+    async fn http(
+        &self,
+        server: &ServerId,
+        url: &str,
+        headers: &BTreeMap<String, Template>,
+    ) -> Result<Made, UpstreamError> {
+        let mut secrets: Vec<(String, Secret)> = Vec::new();
+        let mut filled_headers = Vec::new();
+        for (name, template) in headers {
+            let text = text(template);
+            let filled = self.vault.fill(server, &text).await.map_err(|detail| {
+                down("a header of its own could not be filled in on the host", detail)
+            })?;
+            filled_headers.push((name.clone(), filled.text));
+            secrets.extend(filled.secrets);
+        }
+        let options = HttpOptions { headers: filled_headers, ..HttpOptions::default() };
+        let veil = Veil::new(self.vault.scrubber(secrets), Some(url));
+        let upstream =
+            Upstream::http(url, &options, UpstreamLimits::default(), self.waits.connect).await?;
+        Ok((upstream, veil, None))
+    }
+
+    async fn stdio(&self, server: &ServerId, opening: Opening) -> Result<Made, UpstreamError> {
+        let launch = tokio::time::timeout(self.waits.connect, self.launcher.launch(server));
+        let launched = launch
+            .await
+            .map_err(|_| UpstreamError::Timeout { after: self.waits.connect })?
+            .map_err(|detail| down("it could not be started", detail))?;
+        let veil = Veil::new(self.vault.scrubber(launched.secrets), None);
+        let upstream = Upstream::stdio(
+            launched.stdout,
+            launched.stdin,
+            UpstreamLimits::default(),
+            opening,
+            self.waits.connect,
+        )
+        .await?;
+        Ok((upstream, veil, Some(launched.guard)))
+    }
+}
+
+/// A template as the manifest spells it.
+fn text(template: &Template) -> String {
+    match serde_json::to_value(template) {
+        Ok(serde_json::Value::String(text)) => text,
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,66 @@
+//! A small client for programs that are handed a gateway's URL.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::upstream::{HttpOptions, Upstream, UpstreamError, UpstreamLimits};
+
+/// A client of one MCP endpoint, for small agents: connects, lists and calls.
+#[derive(Debug)]
+pub struct HttpClient(Upstream);
+
+impl HttpClient {
+    /// Connects in whichever revision the endpoint speaks. Proxy variables are not read.
+    ///
+    /// # Errors
+    /// [`UpstreamError`].
+    pub async fn connect(url: &str) -> Result<Self, UpstreamError> {
+        let wait = Duration::from_secs(30);
+        Upstream::http(url, &HttpOptions::default(), UpstreamLimits::default(), wait)
+            .await
+            .map(Self)
+    }
+
+    /// The tools on offer, all pages.
+    ///
+    /// # Errors
+    /// [`UpstreamError`].
+    pub async fn tools(&self) -> Result<Vec<Value>, UpstreamError> {
+        let mut tools = Vec::new();
+        let mut params = None;
+        // A server that never ends its list is left after so many pages.
+        for _ in 0..1000 {
+            let mut page = self.request("tools/list", params.take()).await?;
+            if let Some(Value::Array(found)) = page.get_mut("tools").map(Value::take) {
+                tools.extend(found);
+            }
+            match page.get("nextCursor").and_then(Value::as_str) {
+                Some(cursor) => params = Some(json!({ "cursor": cursor })),
+                None => break,
+            }
+        }
+        Ok(tools)
+    }
+
+    /// Calls a tool and gives its result as the server sent it.
+    ///
+    /// # Errors
+    /// [`UpstreamError::Rpc`] when the call was refused or is not possible; the others as they say.
+    pub async fn call_tool(&self, name: &str, arguments: Value) -> Result<Value, UpstreamError> {
+        let params = json!({ "name": name, "arguments": arguments });
+        self.request("tools/call", Some(params)).await
+    }
+
+    /// Any request.
+    ///
+    /// # Errors
+    /// [`UpstreamError`].
+    pub async fn request(
+        &self,
+        method: &str,
+        params: Option<Value>,
+    ) -> Result<Value, UpstreamError> {
+        self.0.request(method, params, Duration::from_secs(180)).await
+    }
+}
