@@ -203,7 +203,7 @@ impl Client {
         let _ = timeout(LINGER, async {
             self.stream.shutdown().await?;
             let mut total = 0;
-            let mut bytes = [0; 1024];
+            let mut bytes = vec![0; 1024];
             while total < LINGER_BYTES {
                 match self.stream.read(&mut bytes).await? {
                     0 => break,
