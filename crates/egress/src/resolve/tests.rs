@@ -61,6 +61,16 @@ async fn the_hosts_file_is_honoured() {
 }
 
 #[tokio::test]
+async fn the_system_configuration_is_read_at_the_first_use() {
+    let resolver = Resolver::system();
+    assert!(!resolver.inner.initialized());
+    // Answered without a server (RFC 6761, section 6.3).
+    let found = resolver.lookup("a.localhost").await.unwrap();
+    assert!(found.contains(&Ipv4Addr::LOCALHOST.into()), "{found:?}");
+    assert!(resolver.inner.initialized());
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_there_is_an_error() {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = socket.local_addr().unwrap().port();
