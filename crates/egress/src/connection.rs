@@ -96,11 +96,11 @@ impl Client {
             Request::Tunnel(authority) => authority,
             Request::Exchange(exchange) => &exchange.authority,
         };
-        let permit = match case.decide(to).await {
+        let permit = match Box::pin(case.decide(to)).await {
             Ok(permit) => permit,
             Err(reply) => return self.refuse(&reply, shape).await,
         };
-        let server = match dial(permit.addresses(), to.port).await {
+        let server = match Box::pin(dial(permit.addresses(), to.port)).await {
             Ok(server) => server,
             Err(error) => {
                 let reply = Reply::bad_gateway(&format!("cannot connect to {}: {error}", to.host));
@@ -115,7 +115,7 @@ impl Client {
             }
             Request::Exchange(exchange) => {
                 let spoken = Spoken { chunks: minor == 1, keep, head_only: shape.head_only };
-                self.exchange(exchange, spoken, server, permit, &engine.limits).await
+                Box::pin(self.exchange(exchange, spoken, server, permit, &engine.limits)).await
             }
         }
     }
@@ -203,7 +203,7 @@ impl Client {
         let _ = timeout(LINGER, async {
             self.stream.shutdown().await?;
             let mut total = 0;
-            let mut bytes = [0; 1024];
+            let mut bytes = vec![0; 1024];
             while total < LINGER_BYTES {
                 match self.stream.read(&mut bytes).await? {
                     0 => break,

@@ -141,7 +141,7 @@ fn list(addresses: &[impl ToString]) -> String {
 /// What a person can do about a refusal by the ruleset.
 fn hint(layer: Layer, who: &Principal, host: &Host) -> String {
     let table = match who {
-        Principal::Agent => "[agent]".to_owned(),
+        Principal::Agent => "[sandbox.network]".to_owned(),
         Principal::Server(id) => format!("[servers.{id}]"),
     };
     match layer {

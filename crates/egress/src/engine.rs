@@ -60,6 +60,8 @@ pub(crate) struct Limits {
     pub(crate) hello: Duration,
     /// A tunnel or an exchange in which not a byte moves either way.
     pub(crate) idle: Duration,
+    /// A tunnel or an exchange, however busy.
+    pub(crate) total: Duration,
 }
 
 impl Default for Limits {
@@ -70,6 +72,7 @@ impl Default for Limits {
             head: Duration::from_secs(10),
             hello: Duration::from_secs(10),
             idle: Duration::from_secs(600),
+            total: Duration::from_secs(24 * 60 * 60),
         }
     }
 }

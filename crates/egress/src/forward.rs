@@ -90,13 +90,17 @@ pub(crate) async fn run(
     };
     tokio::pin!(upload, download);
     let mut uploaded = None;
+    let cut = |reason: String| Broken { reason, untold: false };
+    let total = tokio::time::sleep(limits.total);
+    tokio::pin!(total);
     let downloaded = loop {
         tokio::select! {
             ended = &mut upload, if uploaded.is_none() => uploaded = Some(ended),
             ended = &mut download => break ended,
             () = traffic.idle_for(limits.idle) => {
-                break Err(Broken { reason: format!("idle for {} s", limits.idle.as_secs()), untold: false });
+                break Err(cut(format!("idle for {} s", limits.idle.as_secs())));
             }
+            () = &mut total => break Err(cut(format!("open for {} s", limits.total.as_secs()))),
         }
     };
     match (downloaded, uploaded) {

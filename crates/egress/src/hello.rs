@@ -10,12 +10,17 @@ use ringfence_bundle::Host;
 const MAX_HELLO: usize = 64 * 1024;
 
 const RECORD_HEADER: usize = 5;
+const RECORD_CHANGE_CIPHER: u8 = 20;
 const RECORD_HANDSHAKE: u8 = 22;
+const RECORD_DATA: u8 = 23;
 /// Longest plaintext fragment of a record (RFC 8446, section 5.1).
 const RECORD_MAX: usize = 1 << 14;
+/// By how much encryption may make it longer (section 5.2).
+const RECORD_EXPANSION: usize = 256;
 /// Some sixty extensions are known; a hello of 64 KiB could hold 16,000 empty ones.
 const MAX_EXTENSIONS: usize = 256;
 const MESSAGE_CLIENT_HELLO: u8 = 1;
+const MESSAGE_SERVER_HELLO: u8 = 2;
 const EXTENSION_SERVER_NAME: u16 = 0;
 
 /// What a whole hello says.
@@ -49,6 +54,8 @@ pub struct HelloReader {
     next: usize,
     /// The handshake message so far.
     message: Vec<u8>,
+    /// Records of these types are passed over before the hello begins.
+    passed_over: &'static [u8],
 }
 
 impl HelloReader {
@@ -56,6 +63,14 @@ impl HelloReader {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A reader for the hello that answers a HelloRetryRequest. A change of cipher for old middleboxes
+    /// and early data that the server has declined may stand before it (RFC 8446, sections 4.2.10 and
+    /// D.4).
+    #[must_use]
+    pub fn after_retry() -> Self {
+        Self { passed_over: &[RECORD_CHANGE_CIPHER, RECORD_DATA], ..Self::default() }
     }
 
     /// Takes bytes as they came and says how far it is. After anything but
@@ -73,32 +88,63 @@ impl HelloReader {
         }
     }
 
-    /// Every byte that was pushed, unchanged.
+    /// The bytes that were pushed, unchanged: those up to the end of what was read, and those behind.
     #[must_use]
-    pub fn into_held(self) -> Vec<u8> {
-        self.held
+    pub fn into_parts(mut self) -> (Vec<u8>, Vec<u8>) {
+        let behind = self.held.split_off(self.next);
+        (self.held, behind)
     }
 
     fn advance(&mut self) -> Result<Option<Hello>, Flaw> {
         loop {
             let record = &self.held[self.next..];
-            check_record_start(record, self.next == 0)?;
+            let passed_over = self.message.is_empty()
+                && record.first().is_some_and(|kind| self.passed_over.contains(kind));
+            check_record_start(record, passed_over, self.next == 0)?;
             let Some((header, body)) = record.split_at_checked(RECORD_HEADER) else {
                 return Ok(None);
             };
             let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
-            if length == 0 || length > RECORD_MAX {
+            let longest = if passed_over { RECORD_MAX + RECORD_EXPANSION } else { RECORD_MAX };
+            if length == 0 || length > longest {
                 return Err(Flaw::Malformed("a record's length is out of range"));
             }
             let Some(fragment) = body.get(..length) else { return Ok(None) };
-            self.message.extend_from_slice(fragment);
             self.next += RECORD_HEADER + length;
+            if passed_over {
+                continue;
+            }
+            self.message.extend_from_slice(fragment);
             if let Some(hello) = whole(&self.message)? {
                 return Ok(Some(hello));
             }
         }
     }
 }
+
+/// Whether a server's first bytes are a HelloRetryRequest, which the client answers with a second
+/// ClientHello in the clear. `None` when more bytes are needed. A HelloRetryRequest is a ServerHello
+/// with one fixed random value (RFC 8446, section 4.1.3).
+#[must_use]
+pub fn asks_for_retry(bytes: &[u8]) -> Option<bool> {
+    // Type, version and length of the record, type and length of the message, version, random.
+    let fixed = [(0, RECORD_HANDSHAKE), (1, 3), (5, MESSAGE_SERVER_HELLO)];
+    let random = RETRY_RANDOM.iter().enumerate().map(|(at, byte)| (11 + at, *byte));
+    for (at, want) in fixed.into_iter().chain(random) {
+        match bytes.get(at) {
+            Some(byte) if *byte == want => {}
+            Some(_) => return Some(false),
+            None => return None,
+        }
+    }
+    Some(true)
+}
+
+/// SHA-256 of `HelloRetryRequest`.
+const RETRY_RANDOM: [u8; 32] = [
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+    0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
 
 /// Why bytes are not a hello.
 #[derive(Debug, Clone, Copy)]
@@ -108,8 +154,8 @@ enum Flaw {
 }
 
 /// Judges a record's type and version as soon as their bytes are there.
-fn check_record_start(record: &[u8], first: bool) -> Result<(), Flaw> {
-    let kind_ok = record.first().is_none_or(|&kind| kind == RECORD_HANDSHAKE);
+fn check_record_start(record: &[u8], passed_over: bool, first: bool) -> Result<(), Flaw> {
+    let kind_ok = passed_over || record.first().is_none_or(|&kind| kind == RECORD_HANDSHAKE);
     let version_ok = record.get(1).is_none_or(|&major| major == 3)
         && record.get(2).is_none_or(|&minor| minor <= 4);
     match (kind_ok && version_ok, first) {

@@ -32,7 +32,7 @@ mod tunnel;
 
 pub use address::{AddressError, CheckedAddr, check_addresses};
 pub use dial::{DialError, dial};
-pub use hello::{Hello, HelloReader, Progress};
+pub use hello::{Hello, HelloReader, Progress, asks_for_retry};
 pub use local::Locals;
 pub use proxy::Proxy;
 pub use resolve::{ResolveError, Resolver};

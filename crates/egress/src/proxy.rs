@@ -89,7 +89,7 @@ impl Proxy {
                         });
                     }
                     Err(error) => {
-                        errors += 1;
+                        errors += u32::from(!passing(&error));
                         if errors > MAX_ERRORS {
                             break Err(Error::Listener(error));
                         }
@@ -100,6 +100,12 @@ impl Proxy {
         connections.shutdown().await;
         ended
     }
+}
+
+/// Whether an error is a shortage that ends when connections do (`ENOMEM`, `ENFILE`, `EMFILE`,
+/// `ENOBUFS` on Linux), so that the listener is not to blame.
+fn passing(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105))
 }
 
 /// Returns when the signal is true or can no longer be given.

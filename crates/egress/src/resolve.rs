@@ -6,8 +6,10 @@ use std::time::Duration;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::Name;
 use hickory_resolver::system_conf::read_system_conf;
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 
 /// A whole resolution, all its attempts included, takes no longer than this.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,7 +25,13 @@ pub enum ResolveError {
     /// `/etc/resolv.conf` or `/etc/hosts` cannot be used. Mend it; nothing is resolved meanwhile.
     #[error("the system's resolver configuration cannot be used: {0}")]
     Configuration(String),
-    /// The name servers say that there is none, or do not answer.
+    /// The name servers know no such name.
+    #[error("there is no such name")]
+    NoName,
+    /// The name is there, and no address is.
+    #[error("the name has no address")]
+    NoAddress,
+    /// The name servers cannot be asked or answer with an error.
     #[error("{0}")]
     Lookup(String),
     /// No answer in 5 seconds.
@@ -65,12 +73,19 @@ impl Resolver {
     /// [`ResolveError`].
     pub async fn lookup(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
         let resolver = self.inner.get_or_try_init(|| async { self.build() }).await?;
-        // The trailing dot says that the name is whole.
-        let lookup = resolver.lookup_ip(format!("{name}."));
-        match tokio::time::timeout(TIMEOUT, lookup).await {
+        let mut whole =
+            Name::from_ascii(name).map_err(|error| ResolveError::Lookup(error.to_string()))?;
+        // No search domain is put behind a whole name.
+        whole.set_fqdn(true);
+        match timeout(TIMEOUT, resolver.lookup_ip(whole)).await {
             Err(_) => Err(ResolveError::Timeout),
+            Ok(Err(error)) if error.is_nx_domain() => Err(ResolveError::NoName),
+            Ok(Err(error)) if error.is_no_records_found() => Err(ResolveError::NoAddress),
             Ok(Err(error)) => Err(ResolveError::Lookup(error.to_string())),
-            Ok(Ok(answer)) => Ok(answer.iter().collect()),
+            Ok(Ok(answer)) => {
+                let addresses: Vec<IpAddr> = answer.iter().collect();
+                if addresses.is_empty() { Err(ResolveError::NoAddress) } else { Ok(addresses) }
+            }
         }
     }
 

@@ -9,11 +9,11 @@ use ringfence_bundle::Host;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::decide::Permit;
 use crate::engine::Limits;
-use crate::hello::{Hello, HelloReader, Progress};
+use crate::hello::{Hello, HelloReader, Progress, asks_for_retry};
 use crate::traffic::Traffic;
 
 /// Bytes moved at a time.
@@ -26,21 +26,29 @@ const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 pub(crate) async fn run(
     mut client: TcpStream,
     early: BytesMut,
-    server: TcpStream,
+    mut server: TcpStream,
     permit: Permit,
     limits: &Limits,
 ) {
-    let held = match timeout(limits.hello, hold(&mut client, early, &permit.to().host)).await {
-        Ok(Ok(held)) => held,
-        Ok(Err(refused)) => {
-            if refused.tls {
-                let _ = client.write_all(&ACCESS_DENIED).await;
+    let traffic = Arc::clone(permit.traffic());
+    let moving = async {
+        // On the heap, and gone once the tunnel is open.
+        let opening = Box::pin(open(&mut client, early, &mut server, &permit, limits));
+        match opening.await {
+            Ok(held) => relay(&mut client, held, &mut server, &traffic).await,
+            Err(refused) => {
+                if refused.tls {
+                    let _ = client.write_all(&ACCESS_DENIED).await;
+                }
+                refused.reason
             }
-            return permit.close(&refused.reason);
         }
-        Err(_) => return permit.close("hello-timeout"),
     };
-    let reason = relay(client, held, server, permit.traffic(), limits).await;
+    let reason = tokio::select! {
+        reason = moving => reason,
+        () = traffic.idle_for(limits.idle) => format!("idle for {} s", limits.idle.as_secs()),
+        () = sleep(limits.total) => format!("open for {} s", limits.total.as_secs()),
+    };
     permit.close(&reason);
 }
 
@@ -51,32 +59,85 @@ struct Refused {
     tls: bool,
 }
 
-/// Holds what the client sends until its hello is whole, and judges it.
-async fn hold(client: &mut TcpStream, early: BytesMut, host: &Host) -> Result<Vec<u8>, Refused> {
-    let refused = |reason: &str, tls| Refused { reason: reason.to_owned(), tls };
-    let mut reader = HelloReader::new();
-    let mut progress = if early.is_empty() { Progress::NeedMore } else { reader.push(&early) };
+impl Refused {
+    fn new(reason: impl Into<String>, tls: bool) -> Self {
+        Self { reason: reason.into(), tls }
+    }
+}
+
+/// Lets the hello through, and the second one where the server asks for it: it too is sent in the
+/// clear and could name another host. Gives what the client has sent since.
+async fn open(
+    client: &mut TcpStream,
+    early: BytesMut,
+    server: &mut TcpStream,
+    permit: &Permit,
+    limits: &Limits,
+) -> Result<Vec<u8>, Refused> {
+    let (host, traffic) = (&permit.to().host, permit.traffic());
+    let (hello, behind) = hold(client, HelloReader::new(), &early, host, limits).await?;
     drop(early);
+    server.write_all(&hello).await.map_err(|e| Refused::new(format!("server: {e}"), true))?;
+    traffic.add_sent(hello.len());
+
+    // Nothing more is let through until the server's answer shows what may follow.
+    let (answer, retry) = first_answer(server)
+        .await
+        .map_err(|error| Refused::new(format!("server: {error}"), true))?;
+    client.write_all(&answer).await.map_err(|e| Refused::new(format!("client: {e}"), false))?;
+    traffic.add_received(answer.len());
+    if !retry {
+        return Ok(behind);
+    }
+    let reader = HelloReader::after_retry();
+    let (mut hello, behind) = hold(client, reader, &behind, host, limits).await?;
+    hello.extend(behind);
+    Ok(hello)
+}
+
+/// Holds what the client sends until its hello is whole, and judges it. Gives the bytes up to the
+/// hello's end, and those behind it.
+async fn hold(
+    client: &mut TcpStream,
+    mut reader: HelloReader,
+    early: &[u8],
+    host: &Host,
+    limits: &Limits,
+) -> Result<(Vec<u8>, Vec<u8>), Refused> {
+    let deadline = Instant::now() + limits.hello;
+    let mut progress = if early.is_empty() { Progress::NeedMore } else { reader.push(early) };
     let mut bytes = vec![0; 4096];
     loop {
         match progress {
             Progress::Hello(hello) => {
-                return match judge(&hello, host) {
-                    Ok(()) => Ok(reader.into_held()),
-                    Err(reason) => Err(Refused { reason, tls: true }),
-                };
+                judge(&hello, host).map_err(|reason| Refused::new(reason, true))?;
+                return Ok(reader.into_parts());
             }
-            Progress::NotTls => return Err(refused("not-tls", false)),
+            Progress::NotTls => return Err(Refused::new("not-tls", false)),
             Progress::Malformed(reason) => {
-                return Err(refused(&format!("malformed-hello: {reason}"), true));
+                return Err(Refused::new(format!("malformed-hello: {reason}"), true));
             }
             Progress::NeedMore => {}
         }
-        progress = match client.read(&mut bytes).await {
-            Ok(0) => return Err(refused("closed by the client before its hello", false)),
-            Ok(read) => reader.push(&bytes[..read]),
-            Err(error) => return Err(refused(&format!("client: {error}"), false)),
+        progress = match timeout_at(deadline, client.read(&mut bytes)).await {
+            Err(_) => return Err(Refused::new("hello-timeout", false)),
+            Ok(Ok(0)) => return Err(Refused::new("closed by the client before its hello", false)),
+            Ok(Ok(read)) => reader.push(&bytes[..read]),
+            Ok(Err(error)) => return Err(Refused::new(format!("client: {error}"), false)),
         };
+    }
+}
+
+/// The server's first bytes, and whether they ask for a second hello.
+async fn first_answer(server: &mut TcpStream) -> io::Result<(Vec<u8>, bool)> {
+    let mut answer = Vec::with_capacity(4096);
+    loop {
+        let ended = server.read_buf(&mut answer).await? == 0;
+        match asks_for_retry(&answer) {
+            Some(retry) => return Ok((answer, retry)),
+            None if ended => return Ok((answer, false)),
+            None => {}
+        }
     }
 }
 
@@ -94,29 +155,24 @@ fn judge(hello: &Hello, host: &Host) -> Result<(), String> {
     }
 }
 
-/// Copies until both sides have ended, one fails, or nothing moves. Says which.
+/// Copies until both sides have ended or one fails. Says which. What is held goes first.
 async fn relay(
-    mut client: TcpStream,
+    client: &mut TcpStream,
     held: Vec<u8>,
-    mut server: TcpStream,
-    traffic: &Arc<Traffic>,
-    limits: &Limits,
+    server: &mut TcpStream,
+    traffic: &Traffic,
 ) -> String {
     let (client_reads, client_writes) = client.split();
     let (server_reads, server_writes) = server.split();
     let up = pump(client_reads, server_writes, held, |bytes| traffic.add_sent(bytes));
     let down = pump(server_reads, client_writes, Vec::new(), |bytes| traffic.add_received(bytes));
-    let both = async {
+    let both =
         tokio::try_join!(async { up.await.map_err(|end| end.named("client", "server")) }, async {
             down.await.map_err(|end| end.named("server", "client"))
-        },)
-    };
-    tokio::select! {
-        ended = both => match ended {
-            Ok(_) => "closed".to_owned(),
-            Err(reason) => reason,
-        },
-        () = traffic.idle_for(limits.idle) => format!("idle for {} s", limits.idle.as_secs()),
+        },);
+    match both {
+        Ok(_) => "closed".to_owned(),
+        Err(reason) => reason,
     }
 }
 
@@ -202,6 +258,3 @@ fn try_write(
         Err(error) => Err(Failed::Writing(error)),
     }
 }
-
-#[cfg(test)]
-mod tests;

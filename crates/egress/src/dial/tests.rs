@@ -1,8 +1,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
-use tokio::time::Instant;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::{Instant, timeout};
 
 use super::{DialError, dial};
 use crate::address::CheckedAddr;
@@ -22,6 +22,24 @@ async fn the_first_that_answers_is_taken_without_waiting_for_a_refused_one() {
     let stream = dial(&addresses(&["127.0.0.3", "127.0.0.2", "127.0.0.4"]), port).await.unwrap();
     assert_eq!(stream.peer_addr().unwrap().ip(), Ipv4Addr::new(127, 0, 0, 2));
     assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn an_address_that_does_not_answer_is_not_waited_for() {
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // A listener whose queue is full: the kernel drops what comes, like a host that is not there.
+    let silent = TcpSocket::new_v4().unwrap();
+    silent.bind((Ipv4Addr::new(127, 0, 0, 5), port).into()).unwrap();
+    let silent = silent.listen(1).unwrap();
+    let mut queued = Vec::new();
+    let wait = Duration::from_millis(200);
+    while let Ok(stream) = timeout(wait, TcpStream::connect(silent.local_addr().unwrap())).await {
+        queued.push(stream.unwrap());
+        assert!(queued.len() < 100, "the queue does not fill");
+    }
+    let stream = dial(&addresses(&["127.0.0.5", "127.0.0.2"]), port).await.unwrap();
+    assert_eq!(stream.peer_addr().unwrap().ip(), Ipv4Addr::new(127, 0, 0, 2));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use ringfence_bundle::Host;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::{Hello, HelloReader, Progress};
+use super::{Hello, HelloReader, Progress, asks_for_retry};
 
 const NAME: &str = "api.example.com";
 
@@ -87,6 +87,12 @@ fn named(name: &str) -> Progress {
     Progress::Hello(Hello { sni: Some(Host::parse(name).unwrap()), ech: false })
 }
 
+/// Everything a reader holds.
+fn held(reader: HelloReader) -> Vec<u8> {
+    let (read, behind) = reader.into_parts();
+    [read, behind].concat()
+}
+
 const NAMELESS: Progress = Progress::Hello(Hello { sni: None, ech: false });
 
 #[test]
@@ -106,7 +112,7 @@ fn real_hellos_are_read_however_they_are_cut() {
             } else {
                 assert_eq!(first, named(NAME));
             }
-            assert_eq!(reader.into_held(), bytes, "the held bytes are the client's");
+            assert_eq!(held(reader), bytes, "the held bytes are the client's");
         }
         let mut reader = HelloReader::new();
         let (last, but_last) = bytes.split_last().unwrap();
@@ -134,10 +140,11 @@ fn an_address_has_no_server_name() {
 #[test]
 fn what_follows_the_hello_in_later_records_is_held_with_it() {
     let mut bytes = records(&message(&[(0, &names(&[(0, NAME)]))]), 1 << 14);
-    bytes.extend([20, 3, 3, 0, 1, 1]);
+    let (hello, behind) = (bytes.clone(), [20, 3, 3, 0, 1, 1]);
+    bytes.extend(behind);
     let mut reader = HelloReader::new();
     assert_eq!(reader.push(&bytes), named(NAME));
-    assert_eq!(reader.into_held(), bytes);
+    assert_eq!(reader.into_parts(), (hello, behind.to_vec()));
 }
 
 #[test]
@@ -246,6 +253,39 @@ fn other_protocols_are_told_apart_at_once() {
 }
 
 #[test]
+fn a_second_hello_is_found_behind_what_may_stand_before_it() {
+    let hello = records(&message(&[(0, &names(&[(0, NAME)]))]), 1 << 14);
+    let before = [&[20, 3, 3, 0, 1, 1][..], &[23, 3, 3, 0, 2, 9, 9]].concat();
+    let bytes = [&before[..], &hello].concat();
+    assert!(matches!(read(&bytes), Progress::NotTls), "only after a retry");
+    for cut in 0..bytes.len() {
+        let mut reader = HelloReader::after_retry();
+        assert_eq!(reader.push(&bytes[..cut]), Progress::NeedMore, "{cut}");
+        assert_eq!(reader.push(&bytes[cut..]), named(NAME), "{cut}");
+    }
+    for bad in [&[21, 3, 3, 0, 2][..], &[23, 2, 3, 0, 1], &[23, 3, 3, 0, 0], &[22, 3, 3, 0, 1, 16]]
+    {
+        let mut reader = HelloReader::after_retry();
+        assert!(!matches!(reader.push(bad), Progress::NeedMore | Progress::Hello(_)), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_retry_is_told_from_a_server_hello() {
+    let mut retry = vec![22, 3, 3, 0, 90, 2, 0, 0, 86, 3, 3];
+    retry.extend(super::RETRY_RANDOM);
+    for cut in 0..retry.len() {
+        assert_eq!(asks_for_retry(&retry[..cut]), None, "{cut}");
+    }
+    assert_eq!(asks_for_retry(&retry), Some(true));
+    for at in [0, 1, 5, 11, 30, 42] {
+        let mut other = retry.clone();
+        other[at] ^= 1;
+        assert_eq!(asks_for_retry(&other), Some(false), "{at}");
+    }
+}
+
+#[test]
 fn a_hello_that_never_ends_is_bounded() {
     let header = [1, 0, 0xff, 0xff];
     let endless = [&header[..], &vec![0; 80_000]].concat();
@@ -268,6 +308,8 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
         read(&bytes);
+        let _ = HelloReader::after_retry().push(&bytes);
+        let _ = asks_for_retry(&bytes);
         read_message(&bytes);
         read_message(&framed(&bytes));
     }
@@ -299,6 +341,6 @@ proptest! {
             }
         }
         prop_assert_eq!(&last, &read(&bytes));
-        prop_assert!(reader.into_held() == bytes[..from]);
+        prop_assert!(held(reader) == bytes[..from]);
     }
 }

@@ -29,15 +29,17 @@ async fn every_address_of_a_name_is_given() {
 #[tokio::test]
 async fn only_the_name_itself_is_asked_for() {
     let (port, asked) = server(Vec::new()).await;
-    for name in ["api.example.com", "single"] {
+    for name in ["api.example.com", "single", "_under_score.example.com"] {
         let missing = resolver(port).lookup(name).await;
-        assert!(matches!(missing, Err(ResolveError::Lookup(_)) | Ok(_)), "{missing:?}");
-        assert_eq!(missing.unwrap_or_default(), Vec::<IpAddr>::new());
+        assert_eq!(missing, Err(ResolveError::NoAddress), "{name}");
     }
     let asked = asked.lock().unwrap();
     assert!(asked.iter().any(|name| name == "api.example.com."));
     assert!(asked.iter().any(|name| name == "single."));
-    assert!(asked.iter().all(|name| name == "api.example.com." || name == "single."), "{asked:?}");
+    assert!(
+        asked.iter().all(|name| name.ends_with(".example.com.") || name == "single."),
+        "{asked:?}"
+    );
 }
 
 #[tokio::test]
@@ -59,9 +61,20 @@ async fn the_hosts_file_is_honoured() {
 }
 
 #[tokio::test]
+async fn the_system_configuration_is_read_at_the_first_use() {
+    let resolver = Resolver::system();
+    assert!(!resolver.inner.initialized());
+    // Answered without a server (RFC 6761, section 6.3).
+    let found = resolver.lookup("a.localhost").await.unwrap();
+    assert!(found.contains(&Ipv4Addr::LOCALHOST.into()), "{found:?}");
+    assert!(resolver.inner.initialized());
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_there_is_an_error() {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = socket.local_addr().unwrap().port();
     drop(socket);
-    assert!(resolver(port).lookup("api.example.com").await.is_err());
+    let missing = resolver(port).lookup("api.example.com").await;
+    assert_eq!(missing, Err(ResolveError::Timeout));
 }

@@ -65,6 +65,21 @@ async fn a_connection_without_a_request_ends_and_is_no_event() {
 }
 
 #[tokio::test]
+async fn a_tunnel_in_which_nothing_moves_is_cut_and_so_is_one_that_is_open_too_long() {
+    for (world, reason) in [
+        (with(|limits| limits.idle = SHORT).await, "idle for 0 s"),
+        (with(|limits| limits.total = SHORT).await, "open for 0 s"),
+    ] {
+        let (listener, port) = upstream().await;
+        let (mut client, _) = world.tunnel(&format!("api.localhost:{port}")).await;
+        let mut server = accepted(&listener).await;
+        assert_eq!(world.notes.closed(1).await.2, reason);
+        assert_eq!(read_all(&mut client).await, "");
+        assert_eq!(read_all(&mut server).await, "");
+    }
+}
+
+#[tokio::test]
 async fn an_exchange_in_which_nothing_moves_is_cut() {
     let (listener, port) = upstream().await;
     let world = with(|limits| limits.idle = SHORT).await;

@@ -70,6 +70,37 @@ async fn a_refusal_keeps_the_connection_and_the_next_request_is_served() {
 }
 
 #[tokio::test]
+async fn a_tunnel_after_other_requests_is_judged_like_the_first() {
+    let (listener, port) = upstream().await;
+    let world = World::new().await;
+    let to = format!("api.localhost:{port}");
+    let mut client = world.connect().await;
+    client.write_all(get(&world, &to, "").as_bytes()).await.unwrap();
+    serve(&listener, 0, b"HTTP/1.1 204 No Content\r\n\r\n").await;
+    assert_eq!(read_head(&mut client).await, "HTTP/1.1 204 No Content\r\n\r\n");
+
+    let connect = |to: &str, lines: &str| format!("CONNECT {to} HTTP/1.1\r\n{lines}\r\n");
+    let authorization = world.authorization();
+    let mut requests = connect(&to, &authorization);
+    requests.push_str(&connect(&to, ""));
+    client.write_all(requests.as_bytes()).await.unwrap();
+    assert_eq!(read_head(&mut client).await, "HTTP/1.1 200 OK\r\n\r\n");
+    let mut server = accepted(&listener).await;
+    // In a tunnel another request is no hello: it goes nowhere.
+    assert_eq!(world.notes.closed(2).await, (0, 0, "not-tls".to_owned()));
+    assert_eq!(read_all(&mut server).await, "");
+
+    let mut client = world.connect().await;
+    client.write_all(get(&world, &to, "").as_bytes()).await.unwrap();
+    serve(&listener, 0, b"HTTP/1.1 204 No Content\r\n\r\n").await;
+    read_head(&mut client).await;
+    let refused = connect("refused.localhost:443", &authorization);
+    client.write_all(refused.as_bytes()).await.unwrap();
+    assert!(read_head(&mut client).await.starts_with("HTTP/1.1 403 "));
+    assert!(untouched(&listener).await);
+}
+
+#[tokio::test]
 async fn what_two_servers_would_read_in_two_ways_never_leaves() {
     let (listener, port) = upstream().await;
     let world = World::new().await;

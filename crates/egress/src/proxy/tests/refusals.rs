@@ -81,7 +81,7 @@ async fn a_refused_name_is_never_resolved() {
     let body = read_all(&mut stream).await;
     assert!(body.contains("channel.evil.example:443 is not allowed: test rule"), "{body}");
     assert!(
-        body.contains("allowed_hosts of [agent]") && body.contains("ringfence trust"),
+        body.contains("allowed_hosts of [sandbox.network]") && body.contains("ringfence trust"),
         "{body}"
     );
 

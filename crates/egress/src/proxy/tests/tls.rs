@@ -15,6 +15,11 @@ struct Tls {
 }
 
 fn tls() -> Tls {
+    tls_with(rustls::crypto::ring::default_provider())
+}
+
+/// With a server that has these algorithms alone; the client has all.
+fn tls_with(servers: rustls::crypto::CryptoProvider) -> Tls {
     let made = rcgen::generate_simple_self_signed([
         "api.localhost".to_owned(),
         "evil.localhost".to_owned(),
@@ -22,8 +27,7 @@ fn tls() -> Tls {
     .unwrap();
     let certificate: CertificateDer<'static> = made.cert.der().clone();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let provider = || Arc::new(rustls::crypto::ring::default_provider());
-    let server = rustls::ServerConfig::builder_with_provider(provider())
+    let server = rustls::ServerConfig::builder_with_provider(Arc::new(servers))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
@@ -31,7 +35,8 @@ fn tls() -> Tls {
         .unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate).unwrap();
-    let client = rustls::ClientConfig::builder_with_provider(provider())
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let client = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
@@ -197,9 +202,13 @@ async fn the_hello_goes_on_unchanged_however_it_came() {
         tokio::task::yield_now().await;
         client.write_all(&bytes[cut..]).await.unwrap();
         client.write_all(b"and more").await.unwrap();
-        let mut got = vec![0; bytes.len() + 8];
+        let mut got = vec![0; bytes.len()];
         server.read_exact(&mut got).await.unwrap();
-        assert!(got == [&bytes[..], b"and more"].concat(), "{cut}");
+        assert!(got == bytes, "{cut}");
+        server.write_all(b"answer").await.unwrap();
+        let mut more = [0; 8];
+        server.read_exact(&mut more).await.unwrap();
+        assert_eq!(&more, b"and more");
     }
     // In one segment with the request, before the answer.
     let (listener, port) = upstream().await;
@@ -239,9 +248,10 @@ async fn one_side_may_end_before_the_other() {
         opened(&world, &listener, &format!("api.localhost:{port}")).await;
     client.write_all(&bytes).await.unwrap();
     client.shutdown().await.unwrap();
+    server.write_all(b"x").await.unwrap();
     assert_eq!(read_all(&mut server).await.len(), String::from_utf8_lossy(&bytes).len());
     let late = "x".repeat(1_000_000);
-    server.write_all(late.as_bytes()).await.unwrap();
+    server.write_all(&late.as_bytes()[1..]).await.unwrap();
     drop(server);
     assert!(read_all(&mut client).await == late);
     assert_eq!(world.notes.closed(1).await, (bytes.len() as u64, 1_000_000, "closed".to_owned()));
@@ -255,6 +265,7 @@ async fn a_server_that_does_not_read_stops_the_client_and_loses_nothing() {
     let (mut client, mut server) =
         opened(&world, &listener, &format!("api.localhost:{port}")).await;
     client.write_all(&bytes).await.unwrap();
+    server.write_all(b"x").await.unwrap();
     // Fill every buffer on the way, until a write has found no room for as long as a chunk takes.
     let chunk = vec![7; 65_536];
     let mut written = 0_usize;
@@ -268,4 +279,64 @@ async fn a_server_that_does_not_read_stops_the_client_and_loses_nothing() {
     server.read_to_end(&mut got).await.unwrap();
     assert_eq!(got.len(), bytes.len() + written);
     assert!(got[bytes.len()..].iter().all(|byte| *byte == 7));
+}
+
+#[tokio::test]
+async fn a_real_retry_goes_through() {
+    let mut provider = rustls::crypto::ring::default_provider();
+    // Not the group of which the client sends a share at once.
+    provider.kx_groups = vec![rustls::crypto::ring::kx_group::SECP384R1];
+    let (listener, port) = upstream().await;
+    let (world, tls) = (World::new().await, tls_with(provider));
+    let server = tokio::spawn(answer_once(listener, tls.acceptor));
+    let (stream, _) = world.tunnel(&format!("api.localhost:{port}")).await;
+    let mut stream = tls.connector.connect(name("api.localhost"), stream).await.unwrap();
+    let kind = stream.get_ref().1.handshake_kind();
+    assert_eq!(kind, Some(rustls::HandshakeKind::FullWithHelloRetryRequest));
+    stream.write_all(b"hello").await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_eq!(server.await.unwrap(), b"hello");
+}
+
+#[tokio::test]
+async fn the_second_hello_must_name_the_same_host() {
+    let mut retry = vec![22, 3, 3, 0, 90, 2, 0, 0, 86, 3, 3];
+    retry.extend([
+        0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8,
+        0x91, 0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8,
+        0x33, 0x9c,
+    ]);
+    let first = hello("api.localhost");
+    let cipher = [20, 3, 3, 0, 1, 1];
+    for (second, reason) in [
+        (hello("api.localhost"), None),
+        (hello("evil.localhost"), Some("sni-mismatch: evil.localhost")),
+        (hello("192.0.2.1"), Some("no-sni")),
+        (vec![22, 3, 3, 0, 1, 16], Some("malformed-hello: the first message is not a ClientHello")),
+    ] {
+        let (listener, port) = upstream().await;
+        let world = World::new().await;
+        let (mut client, mut server) =
+            opened(&world, &listener, &format!("api.localhost:{port}")).await;
+        // Sent before the server has asked, as one who knows that it will ask could.
+        client.write_all(&[&first[..], &cipher, &second].concat()).await.unwrap();
+        let mut got = vec![0; first.len()];
+        server.read_exact(&mut got).await.unwrap();
+        assert!(got == first);
+        server.write_all(&retry).await.unwrap();
+        let mut told = vec![0; retry.len()];
+        client.read_exact(&mut told).await.unwrap();
+        assert!(told == retry);
+        match reason {
+            None => {
+                let mut got = vec![0; cipher.len() + second.len()];
+                server.read_exact(&mut got).await.unwrap();
+                assert!(got == [&cipher[..], &second].concat());
+            }
+            Some(reason) => {
+                assert_eq!(world.notes.closed(1).await.2, reason);
+                assert_eq!(read_all(&mut server).await, "", "{reason}");
+            }
+        }
+    }
 }
