@@ -18,13 +18,7 @@ pub fn consent_of(manifest: &[u8], local: Option<&[u8]>, lock: Option<&[u8]>) ->
     let mark = |bytes: Option<&[u8]>| if bytes.is_some() { b"present" } else { b"absent " };
     Digest::framed(
         "consent",
-        &[
-            manifest,
-            mark(local),
-            local.unwrap_or_default(),
-            mark(lock),
-            lock.unwrap_or_default(),
-        ],
+        &[manifest, mark(local), local.unwrap_or_default(), mark(lock), lock.unwrap_or_default()],
     )
 }
 

@@ -33,6 +33,7 @@ mod source;
 mod template;
 mod text;
 mod tree;
+mod write;
 
 pub use consent::{Three, consent_of, read_three};
 pub use decode::{Table, Value};
@@ -61,3 +62,4 @@ pub use reserved::reserved_variable;
 pub use schema::schema;
 pub use snapshot::{Drift, Snapshot};
 pub use text::first_invisible;
+pub use write::write_lock;

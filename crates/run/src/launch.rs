@@ -1,5 +1,6 @@
 //! Starts a stdio server in a sandbox of its own, with its own token and hosts.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -72,7 +73,12 @@ impl Launching {
         Self { plan: plan.clone(), run: run.clone(), secrets, orders, runtime }
     }
 
-    async fn spec(&self, server: &ServerId, token: &Token) -> Result<Spec, String> {
+    /// What is started, and the secrets that are put into its environment.
+    async fn spec(
+        &self,
+        server: &ServerId,
+        token: &Token,
+    ) -> Result<(Spec, Vec<(String, Secret)>), String> {
         let declared = self.plan.manifest().servers.get(server).ok_or("no such server")?;
         let Transport::Stdio { args, env, .. } = &declared.transport else {
             return Err("not a stdio server".into());
@@ -85,12 +91,13 @@ impl Launching {
             .ok_or("its program was not resolved")?;
         let who = Principal::Server(server.clone());
         let mut full = environment::base(token);
+        let mut values = BTreeMap::new();
         for (name, template) in env {
-            let mut values = std::collections::HashMap::new();
             for reference in template.references() {
-                let value =
-                    self.secrets.resolve(&who, &reference).await.map_err(|e| e.to_string())?;
-                values.insert(reference, value);
+                if !values.contains_key(&reference) {
+                    let value = self.secrets.resolve(&who, &reference).await;
+                    values.insert(reference, value.map_err(|e| e.to_string())?);
+                }
             }
             let text = template
                 .render(|reference| {
@@ -107,7 +114,7 @@ impl Launching {
                 .map_err(|name| format!("an argument may not refer to {name}; give it in `env`"))?;
             command.push(text.into());
         }
-        Ok(Spec {
+        let spec = Spec {
             command,
             arg0: program.args.first().map(Into::into).unwrap_or_default(),
             env: full,
@@ -115,7 +122,8 @@ impl Launching {
             stderr: Some(self.stderr(server)),
             listen: vec![PROXY_PORT],
             ..base_spec(&self.plan, &self.run)
-        })
+        };
+        Ok((spec, values.into_iter().map(|(name, value)| (name.into(), value)).collect()))
     }
 
     fn stderr(&self, server: &ServerId) -> PathBuf {
@@ -124,7 +132,7 @@ impl Launching {
 
     async fn start(&self, server: &ServerId) -> Result<Launched, String> {
         let token = Token::fresh().map_err(|e| e.to_string())?;
-        let spec = self.spec(server, &token).await?;
+        let (spec, secrets) = self.spec(server, &token).await?;
         let (reply, started) = oneshot::channel();
         self.orders
             .send(Order { server: server.clone(), spec, token, reply })
@@ -135,6 +143,7 @@ impl Launching {
         Ok(Launched {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
+            secrets,
             guard: Box::new(Ending { running: Some(running), runtime: self.runtime.clone() }),
         })
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ringfence_record::{Outcome, RunId};
+use ringfence_record::{Entry, Outcome, RunId};
 use ringfence_run::{About, EndedBy, Finished, Plan, Progress, Request, Row, View};
 
 use super::{Done, home, user_home};
@@ -25,7 +25,8 @@ pub(crate) fn run(args: &Args, run: &Run) -> Done {
         return Ok(ExitCode::SUCCESS);
     }
     let finished = ringfence_run::execute(&plan, &Words)?;
-    let events = ringfence_record::read_run(&home, &finished.run)?;
+    let events: Vec<Entry> =
+        ringfence_record::read_run(&home, &finished.run)?.collect::<Result<_, _>>()?;
     let rows = ringfence_run::rows(events.iter().map(|entry| &entry.event));
     summary(&finished, &rows);
     if run.json {

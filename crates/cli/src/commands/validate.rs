@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ringfence_bundle::{Error, Label, Severity, Snapshot};
+use ringfence_bundle::{Error, Severity, Snapshot};
 use serde_json::json;
 
 use super::Done;
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &Args, options: &Json) -> Done {
     if options.json {
         let fields: Vec<_> = fields
             .iter()
-            .map(|(keys, field)| json!({ "field": keys, "label": field.label.name(), "by": field.label.by() }))
+            .map(|(keys, field)| json!({ "field": keys, "label": field.label.to_string() }))
             .collect();
         out::json(&json!({
             "version": 1, "valid": snapshot.is_some(), "findings": findings, "fields": fields,
@@ -29,19 +29,11 @@ pub(crate) fn run(args: &Args, options: &Json) -> Done {
             out::diagnostic(finding);
         }
         for (keys, field) in &fields {
-            out::data(&format!("{keys:<40} {}", label(&field.label)));
+            out::data(&format!("{keys:<40} {}", field.label));
         }
         verdict(&findings, snapshot.is_some());
     }
     Ok(if snapshot.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// A field's label, with what keeps it.
-pub(crate) fn label(label: &Label) -> String {
-    match label.by() {
-        Some(by) => format!("{} ({by})", label.name()),
-        None => label.name().to_owned(),
-    }
 }
 
 fn verdict(findings: &[ringfence_bundle::Diagnostic], valid: bool) {

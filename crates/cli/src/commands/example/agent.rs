@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringfence_mcp::client::HttpClient;
+use base64::Engine as _;
+use ringfence_mcp::HttpClient;
 use serde_json::json;
 
 use crate::commands::Done;
@@ -73,7 +74,7 @@ fn through_proxy(target: &str) -> Result<String, String> {
         .split_once('@')
         .ok_or("the proxy's address has no token")?;
     let address: SocketAddr = address.parse().map_err(|_| "the proxy's address is not one")?;
-    let login = ringfence_egress::basic(login);
+    let login = format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(login));
     let mut stream = connect(address)?;
     let request = format!(
         "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: {login}\r\n\r\n"

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_mcp::{Answer, Asker, Backend, RpcError};
+use ringfence_mcp::{Answer, Asker, Backend, RpcError, code};
 use serde_json::{Value, json};
 
 use crate::commands::Done;
@@ -35,7 +35,7 @@ fn answer(method: &str, params: &Value) -> Answer {
             tool("delete_everything", "Deletes everything there is", json!({})),
         ] })),
         "tools/call" => call(params),
-        _ => Err(RpcError::method_not_found(method)),
+        _ => Err(RpcError::new(code::METHOD_NOT_FOUND, format!("no method {method}"))),
     }
 }
 
@@ -59,7 +59,7 @@ fn call(params: &Value) -> Answer {
             format!("Hello, {name}!")
         }
         Some("delete_everything") => "Everything is gone.".to_owned(),
-        _ => return Err(RpcError::invalid_params("no such tool")),
+        _ => return Err(RpcError::new(code::INVALID_PARAMS, "no such tool")),
     };
     Ok(json!({ "content": [{ "type": "text", "text": text }] }))
 }
