@@ -3,10 +3,10 @@
 //! Whether something is declared is asked of the document, not of the manifest: what was declared
 //! badly has its finding already and causes no second one here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::manifest::{ApprovalRule, Server, Transport};
-use crate::{Document, Endpoint, Host, HostRule, Id, Manifest, ServerId, floor};
+use crate::manifest::{Server, Transport};
+use crate::{Document, Endpoint, Host, HostRule, Id, Manifest, ToolName, floor};
 
 pub(crate) fn check(manifest: &Manifest, document: &Document) {
     isolation(manifest, document);
@@ -170,6 +170,9 @@ fn toolsets(manifest: &Manifest, document: &Document) {
 }
 
 fn undeclared(document: &Document, keys: &str, kind: &str, name: &str, known: &[&str]) {
+    if document.is_full() {
+        return;
+    }
     let help = crate::decode::closest(name, known.iter().copied())
         .map(|near| format!("did you mean `{near}`?"));
     let message = format!("`{name}` is not declared under `[{kind}]`");
@@ -195,11 +198,18 @@ fn policy_names(manifest: &Manifest, document: &Document) {
 }
 
 fn approvals(manifest: &Manifest, document: &Document) {
+    let any_tool = manifest.servers.values().any(|server| server.tools.is_none());
+    let tools: BTreeSet<&ToolName> =
+        manifest.servers.values().filter_map(|server| server.tools.as_ref()).flatten().collect();
     for (index, rule) in manifest.approvals.require.iter().enumerate() {
         let unread = rule.server.as_ref().is_some_and(|id| {
             document.has(&format!("servers.{id}")) && !manifest.servers.contains_key(id)
         });
-        if !unread && !manifest.servers.iter().any(|(id, server)| may_match(rule, id, server)) {
+        let offered = match &rule.server {
+            Some(id) => manifest.servers.get(id).is_some_and(|server| offers(server, &rule.tool)),
+            None => any_tool || tools.contains(&rule.tool),
+        };
+        if !unread && !offered {
             document.warn_at(
                 &format!("approvals.require[{index}].tool"),
                 "approval-matches-nothing",
@@ -229,9 +239,8 @@ fn approvals(manifest: &Manifest, document: &Document) {
     }
 }
 
-fn may_match(rule: &ApprovalRule, id: &ServerId, server: &Server) -> bool {
-    rule.server.as_ref().is_none_or(|named| named == id)
-        && server.tools.as_ref().is_none_or(|tools| tools.contains(&rule.tool))
+fn offers(server: &Server, tool: &ToolName) -> bool {
+    server.tools.as_ref().is_none_or(|tools| tools.contains(tool))
 }
 
 fn prices(manifest: &Manifest, document: &Document) {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use toml::de::DeTable;
 use toml_parser::lexer::TokenKind;
@@ -10,7 +11,7 @@ use toml_parser::lexer::TokenKind;
 use crate::decode::{Path as Keys, Table};
 use crate::source::Source;
 use crate::tree::{Data, Entries, Node, Span};
-use crate::{Diagnostic, Place, Severity, text, tree};
+use crate::{Diagnostic, Place, Places, Severity, text, tree};
 
 /// No more findings than this are kept; a file with more has one cause.
 const MAX_FINDINGS: usize = 100;
@@ -36,7 +37,7 @@ const MAX_DEPTH: usize = 128;
 /// ```
 #[derive(Debug)]
 pub struct Document {
-    sources: Vec<Source>,
+    sources: Arc<Vec<Source>>,
     root: Node,
     next: &'static str,
     findings: RefCell<Vec<Finding>>,
@@ -64,7 +65,7 @@ impl Document {
     /// # Errors
     /// A [`Diagnostic`] when they are no text: longer than 4 MiB, not UTF-8, a byte order mark, a
     /// NUL byte.
-    pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self, Diagnostic> {
+    pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self, Box<Diagnostic>> {
         Source::from_bytes(file, bytes).map(|source| Self::from_sources(vec![source]))
     }
 
@@ -75,7 +76,7 @@ impl Document {
                 at: Span { source: 0, start: 0, end: 0 },
                 data: Data::Table(Entries::new()),
             },
-            sources: Vec::new(),
+            sources: Arc::new(sources),
             next: "ringfence validate",
             findings: RefCell::default(),
             spans: RefCell::default(),
@@ -83,7 +84,6 @@ impl Document {
             broken_lines: BTreeSet::new(),
         };
         let mut merged = Entries::new();
-        document.sources = sources;
         for index in 0..document.sources.len() {
             let entries = document.parse_source(index);
             document.check_visible(index);
@@ -159,12 +159,13 @@ impl Document {
         list
     }
 
-    pub(crate) fn places(&self) -> BTreeMap<String, Place> {
-        self.spans
-            .borrow()
-            .iter()
-            .map(|(keys, span)| (keys.clone(), self.place_of(*span)))
-            .collect()
+    pub(crate) fn places(&self) -> Places {
+        Places { spans: self.spans.borrow().clone(), sources: Arc::clone(&self.sources) }
+    }
+
+    /// Whether no further finding would be kept.
+    pub(crate) fn is_full(&self) -> bool {
+        self.findings.borrow().len() >= MAX_FINDINGS
     }
 
     pub(crate) fn line_of(&self, span: Span) -> usize {
@@ -207,11 +208,10 @@ impl Document {
         message: String,
         help: Option<String>,
     ) {
-        let mut findings = self.findings.borrow_mut();
-        if findings.len() >= MAX_FINDINGS {
+        if self.is_full() {
             return;
         }
-        findings.push(Finding {
+        self.findings.borrow_mut().push(Finding {
             order: (span.source, span.start),
             diagnostic: Diagnostic {
                 severity,
@@ -243,7 +243,8 @@ impl Document {
     }
 
     fn parse_source(&mut self, index: usize) -> Entries {
-        let source = self.sources[index].clone();
+        let sources = Arc::clone(&self.sources);
+        let source = &sources[index];
         if let Some(at) = too_deep(source.text()) {
             let span = Span { source: index, start: at, end: at + 1 };
             self.push(
@@ -258,6 +259,9 @@ impl Document {
         }
         let (table, errors) = DeTable::parse_recoverable(source.text());
         for error in errors {
+            if self.is_full() {
+                break;
+            }
             let range = error.span().unwrap_or(0..0);
             let span = Span { source: index, start: range.start, end: range.end };
             let (rule, message) = if error.message() == "duplicate key" {

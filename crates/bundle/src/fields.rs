@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::{Manifest, Places};
+use crate::Manifest;
 
 mod table;
 #[cfg(test)]
@@ -123,12 +123,6 @@ impl Manifest {
     #[must_use]
     pub fn declared(&self) -> Vec<(&str, &'static Field)> {
         self.places.paths().filter_map(|keys| Some((keys, exact(keys)?))).collect()
-    }
-}
-
-impl Places {
-    fn paths(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
     }
 }
 

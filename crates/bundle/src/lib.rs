@@ -26,6 +26,7 @@ mod names;
 mod parse;
 mod paths;
 mod pins;
+mod places;
 mod reserved;
 mod schema;
 mod snapshot;
@@ -51,13 +52,14 @@ pub use lock::{Lock, Pin};
 pub use manifest::{
     A2a, Agent, ApprovalRule, Approvals, Capability, Delivery, Egress, Engine, Extension,
     Filesystem, Hook, Isolation, Limits, Manifest, Meta, Meter, Network, Notify, OnTimeout,
-    Pattern, Peer, Places, PolicyTables, Predicate, PredicateTest, Pricing, RenderLocally, Sandbox,
-    Server, Source, Spending, Template, Toolset, Transport,
+    Pattern, Peer, PolicyTables, Predicate, PredicateTest, Pricing, RenderLocally, Sandbox, Server,
+    Source, Spending, Template, Toolset, Transport,
 };
 pub use money::parse_usd;
 pub use names::{Id, NameError, SecretName, ServerId, ToolName};
 pub use parse::{parse_manifest, policy_tables};
 pub use paths::check_relative;
+pub use places::Places;
 pub use reserved::reserved_variable;
 pub use schema::schema;
 pub use snapshot::{Drift, Snapshot};

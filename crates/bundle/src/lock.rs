@@ -65,7 +65,7 @@ impl Lock {
     /// The findings: not text, an unsettled merge, a syntax error, an unknown key, another version,
     /// an unknown kind, a row that is there twice.
     pub fn parse(file: &Path, bytes: &[u8]) -> Result<Self, Vec<Diagnostic>> {
-        let source = Source::from_bytes(file, bytes).map_err(|finding| vec![again(finding)])?;
+        let source = Source::from_bytes(file, bytes).map_err(|finding| vec![again(*finding)])?;
         let fault = |rule, message: String, at: std::ops::Range<usize>| Diagnostic {
             severity: Severity::Error,
             rule,

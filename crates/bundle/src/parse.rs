@@ -63,7 +63,7 @@ pub(crate) fn decode_sources(
     if !document.is_broken() {
         cross::check(&manifest, &document);
     }
-    manifest.places = Places(document.places());
+    manifest.places = document.places();
     for finding in document.into_findings() {
         if !findings.contains(&finding) {
             findings.push(finding);
@@ -144,6 +144,7 @@ fn named<T>(
             found.insert(id, item);
         }
     }
+    table.finish();
     found
 }
 

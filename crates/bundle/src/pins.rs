@@ -63,7 +63,7 @@ fn finding(snapshot: &Snapshot, keys: &str, rule: &'static str, message: String)
         severity: Severity::Error,
         rule,
         message,
-        at: snapshot.manifest.places.find(keys).cloned(),
+        at: snapshot.manifest.places.find(keys),
         help: None,
         next: Some("ringfence lock".to_owned()),
     }

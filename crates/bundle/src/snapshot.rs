@@ -101,7 +101,7 @@ impl Snapshot {
         for (name, bytes) in texts.into_iter().filter_map(|(name, b)| Some((name, b?))) {
             match Source::from_bytes(&shown(name), bytes) {
                 Ok(source) => sources.push(source),
-                Err(finding) => findings.push(finding),
+                Err(finding) => findings.push(*finding),
             }
         }
         let parsed_lock = lock.as_ref().map(|bytes| Lock::parse(&shown(LOCK), bytes)).transpose();

@@ -9,7 +9,7 @@ use crate::{Diagnostic, Place, Severity, text};
 pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// One file that was read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Source {
     file: PathBuf,
     text: String,
@@ -26,14 +26,14 @@ impl Source {
     }
 
     /// Text from bytes, or what makes them unfit: too long, not UTF-8, a byte order mark, a NUL.
-    pub(crate) fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self, Diagnostic> {
+    pub(crate) fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self, Box<Diagnostic>> {
         let fault = |rule, message: &str, at: usize| {
             let upto = &bytes[..at.min(bytes.len())];
             let line = upto.iter().filter(|b| **b == b'\n').count() + 1;
             let begin = upto.iter().rposition(|b| *b == b'\n').map_or(0, |newline| newline + 1);
             let rest = &bytes[begin..bytes.len().min(begin + 400)];
             let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
-            Diagnostic {
+            Box::new(Diagnostic {
                 severity: Severity::Error,
                 rule,
                 message: message.to_owned(),
@@ -46,7 +46,7 @@ impl Source {
                 }),
                 help: Some("the file must be plain UTF-8 text of at most 4 MiB".to_owned()),
                 next: Some("ringfence validate".to_owned()),
-            }
+            })
         };
         if bytes.len() > MAX_BYTES {
             return Err(fault("too-large", "the file is larger than 4 MiB", 0));

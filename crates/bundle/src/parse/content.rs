@@ -10,7 +10,7 @@ use crate::manifest::{Delivery, Extension, Hook, RenderLocally, Source, Toolset}
 use crate::{Id, check_relative, text};
 
 pub(super) fn sources(root: &Table<'_>, key: &str) -> BTreeMap<Id, Source> {
-    super::named(root, key, |table| source(table))
+    super::named(root, key, source)
 }
 
 fn source(table: &Table<'_>) -> Option<Source> {

@@ -63,10 +63,14 @@ fn network(sandbox: &Table<'_>) -> Network {
             ("open", Egress::Open),
         ])
     });
-    if let (Some(value), Some(word @ (Egress::None | Egress::Open))) = (&egress, chosen)
-        && table.has("allowed_hosts")
-    {
-        let word = if word == Egress::Open { "open" } else { "none" };
+    let allowed_hosts = allowed_hosts(&table);
+    let listed = table.has("allowed_hosts");
+    let contradiction = match chosen {
+        Some(Egress::Open) => listed.then_some("open"),
+        Some(Egress::None) => (!allowed_hosts.is_empty()).then_some("none"),
+        _ => None,
+    };
+    if let (Some(value), Some(word)) = (&egress, contradiction) {
         value.error(
             "egress-contradiction",
             format!("`egress = \"{word}\"` contradicts `allowed_hosts`"),
@@ -75,7 +79,7 @@ fn network(sandbox: &Table<'_>) -> Network {
     }
     let network = Network {
         egress: chosen.unwrap_or_default(),
-        allowed_hosts: allowed_hosts(&table),
+        allowed_hosts,
         engine: table
             .get("engine")
             .and_then(|v| v.choice(&[("builtin", Engine::Builtin), ("squid", Engine::Squid)]))

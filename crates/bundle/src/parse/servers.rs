@@ -81,6 +81,7 @@ fn headers(table: &Table<'_>) -> BTreeMap<String, Template> {
         }
         found.insert(name.to_owned(), template);
     }
+    table.finish();
     found
 }
 
@@ -136,6 +137,7 @@ fn environment(table: &Table<'_>) -> BTreeMap<String, Template> {
             found.insert(name.to_owned(), template);
         }
     }
+    table.finish();
     found
 }
 

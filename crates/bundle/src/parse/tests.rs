@@ -180,8 +180,25 @@ fn deep_nesting_is_refused_before_it_costs_anything() {
 
 #[test]
 fn findings_are_bounded() {
-    let text = (0..100_000).map(|n| format!("k{n} = 1\n")).collect::<String>();
+    let text = (0..1000).map(|n| format!("k{n} = 1\n")).collect::<String>();
     assert_eq!(findings(&text).len(), 100);
+}
+
+#[test]
+fn lists_are_bounded() {
+    let list = |count: usize| {
+        let names: Vec<String> = (0..count).map(|n| format!("\"A{n}\"")).collect();
+        format!("version = 1\n[sandbox]\ncredentials = [{}]\n", names.join(","))
+    };
+    assert!(brief(&list(1024)).is_empty());
+    assert_eq!(brief(&list(1025)), ["3:too-many"]);
+    let hooks = |count: usize| {
+        (0..count)
+            .map(|n| format!("[hooks.h{n}]\nevent = \"e\"\ncommand = \"c\"\n"))
+            .collect::<String>()
+    };
+    assert!(brief(&format!("version = 1\n{}", hooks(1024))).is_empty());
+    assert_eq!(brief(&format!("version = 1\n[hooks]\n{}", hooks(1025))), ["2:too-many"]);
 }
 
 proptest! {

@@ -76,10 +76,10 @@ fn only_regular_files_are_read() {
         let expected = format!(".ringfence/{name}:1:not-a-regular-file");
         fs::write(dir.path().join("real"), "version = 1\n").expect("written");
         symlink("../real", &path).expect("linked");
-        assert_eq!(refused(dir.path()), [expected.clone()]);
+        assert_eq!(refused(dir.path()), std::slice::from_ref(&expected));
         fs::remove_file(&path).expect("removed");
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).expect("made");
-        assert_eq!(refused(dir.path()), [expected.clone()]);
+        assert_eq!(refused(dir.path()), std::slice::from_ref(&expected));
         fs::remove_file(&path).expect("removed");
         fs::create_dir(&path).expect("made");
         assert_eq!(refused(dir.path()), [expected]);
