@@ -47,6 +47,14 @@ impl MachineLog {
         Ok(Self { folder, path, signer })
     }
 
+    /// [`MachineLog::open`] with the machine's own key, made on first use.
+    ///
+    /// # Errors
+    /// [`Error::Folder`] when the key or a folder is not safe or cannot be made.
+    pub fn of_machine(home: &Path) -> Result<Self, Error> {
+        Self::open(home, Signer::machine(home)?)
+    }
+
     /// Appends an event, signed and durable. Waits for other processes that append. What a killed
     /// writer left behind is marked by [`Event::TornLine`] and never written onto.
     ///

@@ -1,0 +1,64 @@
+//! Why trust was refused or could not be recorded.
+
+use std::path::PathBuf;
+
+use ringfence_bundle::{Digest, Drift};
+
+/// Why trust was refused or could not be recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nobody on this machine said yes to this project. `ringfence trust` shows it and asks.
+    #[error("{project} is not trusted on this machine")]
+    Untrusted {
+        /// The project.
+        project: PathBuf,
+    },
+    /// Manifest, overlay or lock are other bytes than those that were trusted. `ringfence trust`
+    /// shows what they are now and asks.
+    #[error("{project} has changed since it was trusted")]
+    Changed {
+        /// The project.
+        project: PathBuf,
+        /// What was trusted.
+        trusted: Digest,
+        /// What is there.
+        found: Digest,
+    },
+    /// A pin no longer holds. `ringfence lock` shows and records it.
+    #[error("{} pin(s) no longer hold", .0.len())]
+    Drifted(Vec<Drift>),
+    /// There is no lock. `ringfence lock` makes one.
+    #[error("{0} has no lock")]
+    Unlocked(PathBuf),
+    /// The digest given is not the one of the bytes that are there.
+    #[error("consent was given to {given}, but the bundle is {found}")]
+    WrongDigest {
+        /// As given, escaped and cut to 80 characters.
+        given: String,
+        /// As found.
+        found: Digest,
+    },
+    /// The store is not readable: nothing is trusted until it is mended.
+    #[error("{path}: {reason}; nothing is trusted until this is mended")]
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The store could not be written; it is as it was before.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The bundle could not be read.
+    #[error(transparent)]
+    Bundle(#[from] ringfence_bundle::Error),
+    /// The event could not be written, so the store was not changed.
+    #[error(transparent)]
+    Record(#[from] ringfence_record::Error),
+}

@@ -1,0 +1,150 @@
+//! The bytes of `trust.json`: strict in, atomic out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+use rustix::fs::{self, CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{Error, Grant};
+
+/// What this program reads and writes.
+const VERSION: u32 = 1;
+
+/// Most bytes of a store: some fifty thousand projects.
+const MAX_BYTES: u64 = 16 << 20;
+
+pub(crate) const NAME: &str = "trust.json";
+const NEW: &str = ".trust.json.new";
+const LOCK: &str = "trust.lock";
+
+/// Canonical project path to its grant.
+pub(crate) type Grants = BTreeMap<String, Grant>;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    version: u32,
+    #[serde(deserialize_with = "each_once")]
+    projects: Grants,
+}
+
+/// Reads the store's bytes; `None` when there is no file. The file must be regular, the caller's
+/// own, and writable by nobody else; it is checked on the opened descriptor.
+pub(crate) fn read(home: &Path) -> Result<Option<Vec<u8>>, Error> {
+    let path = home.join(NAME);
+    let fail = |reason: String| Error::Store { path: path.clone(), reason };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = match fs::open(&path, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP) => return Err(fail("is a symlink, which is not followed".to_owned())),
+        Err(errno) => return Err(fail(errno.to_string())),
+    };
+    let stat = fs::fstat(&file).map_err(|errno| fail(errno.to_string()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(fail("is not a regular file".to_owned()));
+    }
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(fail(format!("belongs to user {}, not to you", stat.st_uid)));
+    }
+    if Mode::from_raw_mode(stat.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
+        return Err(fail(format!(
+            "can be written to by other users; look at it, then run `chmod 600 {}`",
+            path.display()
+        )));
+    }
+    let mut bytes = Vec::new();
+    let read = File::from(file).take(MAX_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| fail(error.to_string()))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(fail("is larger than 16 MiB".to_owned()));
+    }
+    Ok(Some(bytes))
+}
+
+/// Reads what [`read`] gave.
+pub(crate) fn parse(home: &Path, bytes: Option<&[u8]>) -> Result<Grants, Error> {
+    let Some(bytes) = bytes else { return Ok(Grants::new()) };
+    let fail = |reason: String| Error::Store { path: home.join(NAME), reason };
+    let document: Document =
+        serde_json::from_slice(bytes).map_err(|error| fail(format!("does not parse: {error}")))?;
+    if document.version != VERSION {
+        let found = document.version;
+        return Err(fail(format!("is of version {found}, and this program reads {VERSION}")));
+    }
+    Ok(document.projects)
+}
+
+/// The store's bytes.
+pub(crate) fn render(grants: Grants) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(&Document { version: VERSION, projects: grants })
+        .expect("text and numbers under text keys always have a JSON form");
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Puts the store's bytes in place, whole or not at all, and durable (0600). Only under [`lock`].
+pub(crate) fn replace(home: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let put = || -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = fs::open(home, flags, Mode::empty())?;
+        // A file of this name is what a writer left that was killed; the lock says that none is at
+        // work.
+        match fs::unlinkat(&folder, NEW, fs::AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(fs::openat(&folder, NEW, flags, Mode::RUSR | Mode::WUSR)?);
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::renameat(&folder, NEW, &folder, NAME)?;
+        Ok(fs::fsync(&folder)?)
+    };
+    put().map_err(|source| Error::Write { path: home.join(NAME), source })
+}
+
+/// Held while the store changes; released when dropped.
+pub(crate) struct Lock {
+    _file: File,
+}
+
+/// Waits for whoever else changes the store.
+pub(crate) fn lock(home: &Path) -> Result<Lock, Error> {
+    let path = home.join(LOCK);
+    let flags =
+        OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let locked = fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR)
+        .and_then(|file| fs::flock(&file, FlockOperation::LockExclusive).map(|()| file));
+    let file = locked.map_err(|errno| Error::Write { path, source: errno.into() })?;
+    Ok(Lock { _file: File::from(file) })
+}
+
+/// A map in which no key stands twice: which of the two would count?
+fn each_once<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Grants, D::Error> {
+    struct Each;
+    impl<'de> Visitor<'de> for Each {
+        type Value = Grants;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("projects, each once")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Grants, A::Error> {
+            let mut grants = Grants::new();
+            while let Some((project, grant)) = map.next_entry::<String, Grant>()? {
+                if grants.contains_key(&project) {
+                    return Err(A::Error::custom(format!("{project:?} stands twice")));
+                }
+                grants.insert(project, grant);
+            }
+            Ok(grants)
+        }
+    }
+    deserializer.deserialize_map(Each)
+}

@@ -1,0 +1,389 @@
+//! The run-time surface of a bundle, as data. Pure: takes what was read, reads nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringfence_bundle::{
+    Drift, Egress, HostRule, Isolation, Manifest, OnTimeout, Pattern, SecretName, Server, Snapshot,
+    Source, Template, Transport, floor,
+};
+use serde::Serialize;
+
+use crate::State;
+
+/// Everything that consent is about. Text in it is as declared, not escaped; [`Card::lines`] escapes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Card {
+    /// Project folder.
+    pub project: String,
+    /// Whether these bytes are trusted now.
+    pub state: State,
+    /// What consent is given to.
+    pub consent_digest: String,
+    /// `[agent]`
+    pub agent: Option<AgentCard>,
+    /// The isolation that a run gets at least.
+    pub isolation: Isolation,
+    /// Image, for Docker and microVM.
+    pub image: Option<String>,
+    /// The agent's program and arguments; empty when they come from the command line.
+    pub command: Vec<String>,
+    /// Adapter whose state is kept between runs.
+    pub keeps_state_of: Option<String>,
+    /// Where the agent itself may connect to.
+    pub network: NetworkCard,
+    /// MCP servers.
+    pub servers: Vec<ServerCard>,
+    /// Names of secrets, and who gets them.
+    pub secrets: Vec<SecretCard>,
+    /// Host variables that enter the sandbox: the agent can read them and send them wherever it may
+    /// connect to.
+    pub credentials: Vec<String>,
+    /// `[policy.filesystem]`: what is read, `None` when the key is absent.
+    pub read: Option<Vec<String>>,
+    /// What is written; absent means nothing.
+    pub write: Option<Vec<String>>,
+    /// Neither.
+    pub deny: Vec<String>,
+    /// Limits and caps that are declared.
+    pub limits: Vec<Limit>,
+    /// What happens when nobody answers an approval, and which calls need one.
+    pub approvals: ApprovalCard,
+    /// Peers the agent may talk to: name, DID, endpoint.
+    pub peers: Vec<(String, String, String)>,
+    /// Shell commands that the agent CLI runs.
+    pub hooks: Vec<HookCard>,
+    /// Skills, instructions, workflows and extensions, and where their bytes come from.
+    pub content: Vec<Content>,
+    /// What the lock pins.
+    pub pins: Vec<Pinned>,
+    /// What is declared but not pinned, or no longer what the pin says.
+    pub drift: Vec<Drift>,
+    /// Whether there is a lock at all.
+    pub locked: bool,
+}
+
+/// Who the agent is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AgentCard {
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: Option<String>,
+    /// Owner.
+    pub owner: Option<String>,
+    /// DID.
+    pub did: Option<String>,
+    /// Declared capabilities.
+    pub capabilities: Vec<String>,
+}
+
+/// Where the agent may connect to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NetworkCard {
+    /// How wide.
+    pub egress: Egress,
+    /// Hosts, as declared.
+    pub hosts: Vec<String>,
+}
+
+/// Which tools of a server may be called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tools {
+    /// All that it offers.
+    All,
+    /// None.
+    None,
+    /// These.
+    Only(Vec<String>),
+}
+
+/// One MCP server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ServerCard {
+    /// Its name.
+    pub name: String,
+    /// Stdio: the program and its arguments, references unresolved.
+    pub command: Option<Vec<String>>,
+    /// HTTP: the address that is contacted.
+    pub url: Option<String>,
+    /// HTTP: names of the headers that are added.
+    pub headers: Vec<String>,
+    /// Stdio: names of the variables that are set.
+    pub env: Vec<String>,
+    /// Stdio: where it may connect to itself.
+    pub hosts: Vec<String>,
+    /// Which tools.
+    pub tools: Tools,
+    /// Which methods beyond tools, ping and the handshake.
+    pub methods: Vec<String>,
+}
+
+/// One secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SecretCard {
+    /// Variable name.
+    pub name: String,
+    /// Who gets its value, and how.
+    pub goes_to: Vec<String>,
+}
+
+/// One limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Limit {
+    /// Manifest key.
+    pub key: String,
+    /// As declared.
+    pub value: String,
+}
+
+/// `[approvals]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ApprovalCard {
+    /// What a timeout does.
+    pub on_timeout: OnTimeout,
+    /// `server/tool`, and whether there is a condition.
+    pub require: Vec<String>,
+}
+
+/// One hook.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HookCard {
+    /// Its name.
+    pub name: String,
+    /// When it runs.
+    pub event: String,
+    /// What the shell gets.
+    pub command: String,
+}
+
+/// Bytes that reach an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Content {
+    /// `skill`, `instruction`, `workflow`, `extension`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Where it comes from.
+    pub source: String,
+}
+
+/// One pin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Pinned {
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// Digest.
+    pub digest: String,
+}
+
+/// Builds the card of a snapshot; `state` and `drift` are what [`crate::Store::state`] said.
+#[must_use]
+pub fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
+    let manifest = &snapshot.manifest;
+    let files = &manifest.policy.filesystem;
+    let agent = manifest.agent.as_ref().map(|agent| AgentCard {
+        name: agent.name.clone(),
+        version: agent.version.clone(),
+        owner: agent.owner.clone(),
+        did: agent.did.clone(),
+        capabilities: manifest.capabilities.iter().map(|it| word(it)).collect(),
+    });
+    let require = manifest.approvals.require.iter().map(|rule| {
+        let server = rule.server.as_ref().map_or("*", |server| server.as_str());
+        let when = if rule.when.is_some() { " (under a condition)" } else { "" };
+        format!("{server}/{}{when}", rule.tool)
+    });
+    let peers = manifest.a2a.iter().flat_map(|a2a| &a2a.peers);
+    let pins = snapshot.lock.iter().flat_map(|lock| &lock.pins);
+    let floor = floor(&manifest.capabilities);
+    Card {
+        project: snapshot.project.to_string_lossy().into_owned(),
+        state,
+        consent_digest: snapshot.consent_digest().to_string(),
+        agent,
+        isolation: manifest.sandbox.isolation.map_or(floor, |declared| declared.max(floor)),
+        image: manifest.sandbox.image.clone(),
+        command: manifest.sandbox.command.clone(),
+        keeps_state_of: manifest.sandbox.state.as_ref().map(ToString::to_string),
+        network: NetworkCard {
+            egress: manifest.sandbox.network.egress,
+            hosts: hosts(&manifest.sandbox.network.allowed_hosts),
+        },
+        servers: manifest.servers.iter().map(|(name, it)| server(name.as_str(), it)).collect(),
+        secrets: secrets(manifest),
+        credentials: manifest.sandbox.credentials.iter().map(ToString::to_string).collect(),
+        read: files.read.as_deref().map(patterns),
+        write: files.write.as_deref().map(patterns),
+        deny: patterns(&files.deny),
+        limits: limits(manifest),
+        approvals: ApprovalCard {
+            on_timeout: manifest.approvals.on_timeout,
+            require: require.collect(),
+        },
+        peers: peers.map(|it| (it.name.to_string(), it.did.clone(), it.endpoint.clone())).collect(),
+        hooks: manifest
+            .hooks
+            .iter()
+            .map(|(name, hook)| HookCard {
+                name: name.to_string(),
+                event: hook.event.clone(),
+                command: hook.command.clone(),
+            })
+            .collect(),
+        content: content(manifest),
+        pins: pins
+            .map(|pin| Pinned {
+                kind: pin.kind.clone(),
+                name: pin.name.clone(),
+                digest: pin.digest.to_string(),
+            })
+            .collect(),
+        drift: drift.to_vec(),
+        locked: snapshot.lock.is_some(),
+    }
+}
+
+fn server(name: &str, server: &Server) -> ServerCard {
+    let tools = match server.tools.as_deref() {
+        None => Tools::All,
+        Some([]) => Tools::None,
+        Some(tools) => Tools::Only(tools.iter().map(ToString::to_string).collect()),
+    };
+    let mut card = ServerCard {
+        name: name.to_owned(),
+        command: None,
+        url: None,
+        headers: Vec::new(),
+        env: Vec::new(),
+        hosts: Vec::new(),
+        tools,
+        methods: server.methods.clone(),
+    };
+    match &server.transport {
+        Transport::Http { url, headers } => {
+            card.url = Some(url.clone());
+            card.headers = headers.keys().cloned().collect();
+        }
+        Transport::Stdio { command, args, env, allowed_hosts } => {
+            let args = args.iter().map(|arg| arg.as_str().to_owned());
+            card.command = Some(std::iter::once(command.clone()).chain(args).collect());
+            card.env = env.keys().cloned().collect();
+            card.hosts = hosts(allowed_hosts);
+        }
+    }
+    card
+}
+
+/// Every name that is resolved, and who gets the value.
+fn secrets(manifest: &Manifest) -> Vec<SecretCard> {
+    let mut goes_to: BTreeMap<SecretName, BTreeSet<String>> = BTreeMap::new();
+    let mut add = |template: &Template, to: String| {
+        for name in template.references() {
+            goes_to.entry(name).or_default().insert(to.clone());
+        }
+    };
+    for (name, server) in &manifest.servers {
+        match &server.transport {
+            Transport::Http { headers, .. } => {
+                for (header, value) in headers {
+                    add(value, format!("server {name}, in header {header}"));
+                }
+            }
+            Transport::Stdio { args, env, .. } => {
+                for (variable, value) in env {
+                    add(value, format!("server {name}, in variable {variable}"));
+                }
+                for arg in args {
+                    add(arg, format!("server {name}, in its arguments"));
+                }
+            }
+        }
+    }
+    for name in &manifest.sandbox.credentials {
+        let to = "the agent, inside its sandbox".to_owned();
+        goes_to.entry(name.clone()).or_default().insert(to);
+    }
+    for notify in &manifest.approvals.notify {
+        let to = format!("Ringfence itself, as the address of a {}", notify.channel);
+        goes_to.entry(notify.url_ref.clone()).or_default().insert(to);
+    }
+    let card = |(name, goes_to): (SecretName, BTreeSet<String>)| SecretCard {
+        name: name.to_string(),
+        goes_to: goes_to.into_iter().collect(),
+    };
+    goes_to.into_iter().map(card).collect()
+}
+
+fn limits(manifest: &Manifest) -> Vec<Limit> {
+    let sandbox = &manifest.sandbox;
+    let spending = &manifest.spending;
+    let number = |number: Option<u64>| number.map(|number| number.to_string());
+    let rows = [
+        ("limits.max_duration_seconds", number(manifest.limits.max_duration_seconds)),
+        ("sandbox.memory_mb", number(sandbox.memory_mb)),
+        ("sandbox.disk_mb", number(sandbox.disk_mb)),
+        ("sandbox.pids", number(sandbox.pids)),
+        ("sandbox.cpus", sandbox.cpus.map(|cpus| cpus.to_string())),
+        ("spending.max_per_run_usd", spending.max_per_run_usd.clone()),
+        ("spending.max_per_day_usd", spending.max_per_day_usd.clone()),
+        ("spending.max_per_month_usd", spending.max_per_month_usd.clone()),
+    ];
+    rows.into_iter()
+        .filter_map(|(key, value)| Some(Limit { key: key.to_owned(), value: value? }))
+        .collect()
+}
+
+fn content(manifest: &Manifest) -> Vec<Content> {
+    let mut content = Vec::new();
+    let mut add = |kind, name: String, source: String| content.push(Content { kind, name, source });
+    for (name, it) in &manifest.instructions {
+        add("instruction", name.to_string(), source(it));
+    }
+    for (name, it) in &manifest.skills {
+        add("skill", name.to_string(), source(it));
+    }
+    for (name, it) in &manifest.workflows {
+        add("workflow", name.to_string(), source(it));
+    }
+    for (name, it) in &manifest.extensions {
+        add(
+            "extension",
+            name.to_string(),
+            format!("{} (code for {})", source(&it.source), it.target),
+        );
+    }
+    for name in manifest.settings.keys() {
+        add("settings", name.to_string(), "the manifest".to_owned());
+    }
+    content
+}
+
+fn source(source: &Source) -> String {
+    match source {
+        Source::Path { path } => path.clone(),
+        Source::Git { git, rev, subpath } => {
+            let below = subpath.as_ref().map(|it| format!(", folder {it}")).unwrap_or_default();
+            format!("git {git} at {rev}{below}")
+        }
+        Source::Library { library } => format!("library {library}"),
+    }
+}
+
+fn hosts(rules: &[HostRule]) -> Vec<String> {
+    rules.iter().map(ToString::to_string).collect()
+}
+
+fn patterns(patterns: &[Pattern]) -> Vec<String> {
+    patterns.iter().map(|pattern| pattern.text.clone()).collect()
+}
+
+/// A value of a fixed list, as the manifest spells it.
+pub(super) fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        other => other.map(|value| value.to_string()).unwrap_or_default(),
+    }
+}

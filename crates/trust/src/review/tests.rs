@@ -1,0 +1,141 @@
+use ringfence_bundle::Snapshot;
+
+use super::{Tools, card, shown};
+use crate::State;
+
+const FULL: &str = r#"
+version = 1
+[agent]
+name = "invoice-processor"
+owner = "finance@example.com"
+capabilities = ["read_file", "external_api"]
+[sandbox]
+command = ["python", "main file.py", ""]
+credentials = ["GROQ_API_KEY"]
+memory_mb = 512
+[sandbox.network]
+allowed_hosts = ["api.groq.com", ".arxiv.org:443"]
+[servers.accounting]
+type = "http"
+url = "https://mcp.accounting.example/mcp"
+headers = { Authorization = "Bearer ${ACCOUNTING_TOKEN}" }
+tools = ["list_invoices"]
+methods = ["resources/list"]
+[servers.search]
+type = "stdio"
+command = "npx"
+args = ["-y", "@example/search-mcp", "a b"]
+env = { SEARCH_API_KEY = "${SEARCH_API_KEY}" }
+allowed_hosts = ["api.search.example"]
+[servers.quiet]
+type = "stdio"
+command = "quiet"
+tools = []
+[hooks.fmt]
+event = "post_tool_use"
+command = "cargo fmt; echo \"done\""
+[policy.filesystem]
+write = ["src/**"]
+deny = [".env*"]
+"#;
+
+fn snapshot(manifest: &str) -> (tempfile::TempDir, Snapshot) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join(".ringfence")).unwrap();
+    std::fs::write(folder.path().join(".ringfence/ringfence.toml"), manifest).unwrap();
+    let snapshot = Snapshot::read(folder.path()).unwrap_or_else(|error| panic!("{error:?}"));
+    (folder, snapshot)
+}
+
+#[test]
+fn the_card_names_every_command_host_secret_and_tool() {
+    let (_folder, snapshot) = snapshot(FULL);
+    let drift = snapshot.drift().unwrap();
+    let card = card(&snapshot, State::Untrusted, &drift);
+    let search = card.servers.iter().find(|server| server.name == "search").unwrap();
+    let command = ["npx", "-y", "@example/search-mcp", "a b"].map(str::to_owned).to_vec();
+    assert_eq!(search.command, Some(command));
+    assert_eq!(search.tools, Tools::All);
+    let secrets: Vec<_> =
+        card.secrets.iter().map(|it| (it.name.as_str(), it.goes_to.join(";"))).collect();
+    assert_eq!(
+        secrets,
+        [
+            ("ACCOUNTING_TOKEN", "server accounting, in header Authorization".to_owned()),
+            ("GROQ_API_KEY", "the agent, inside its sandbox".to_owned()),
+            ("SEARCH_API_KEY", "server search, in variable SEARCH_API_KEY".to_owned()),
+        ]
+    );
+    let text = card.lines().join("\n");
+    for expected in [
+        "not trusted on this machine",
+        "runs: python \"main file.py\" \"\"",
+        "isolation: at least network",
+        "starts on this machine: npx -y @example/search-mcp \"a b\"",
+        "may connect to: api.search.example",
+        "contacts: https://mcp.accounting.example/mcp",
+        "with headers: Authorization",
+        "tools: list_invoices",
+        "tools: ALL that it offers",
+        "tools: none",
+        "further methods: resources/list",
+        "api.groq.com, .arxiv.org:443",
+        "GROQ_API_KEY",
+        "write: src/**",
+        "neither: .env*",
+        "sandbox.memory_mb = 512",
+        "fmt on post_tool_use: cargo fmt; echo \"done\"",
+        "NOTHING IS PINNED",
+        "server search: pinned nothing, now sha256:",
+        &format!("Consent digest: {}", snapshot.consent_digest()),
+    ] {
+        assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn the_card_is_data_too() {
+    let (_folder, snapshot) = snapshot(FULL);
+    let card = card(&snapshot, State::Changed, &[]);
+    let json = serde_json::to_value(&card).unwrap();
+    assert_eq!(json["consent_digest"], snapshot.consent_digest().to_string());
+    assert_eq!(json["state"], "changed");
+    assert_eq!(json["servers"][0]["tools"]["only"][0], "list_invoices");
+}
+
+#[test]
+fn hostile_text_is_shown_and_never_obeyed() {
+    let (_folder, mut snapshot) = snapshot("version = 1\n[sandbox]\ncommand = [\"true\"]\n");
+    let hostile = "a\u{1b}[2J\r\nConsent digest: fake\u{202e}evil\u{200b}\u{7f}\u{9b}31m\\";
+    snapshot.manifest.sandbox.command = vec![hostile.to_owned(), "x".repeat(10_000)];
+    snapshot.manifest.sandbox.image = Some(hostile.to_owned());
+    let lines = card(&snapshot, State::Untrusted, &[]).lines();
+    for line in &lines {
+        assert!(
+            line.chars().all(|c| !c.is_control() && !matches!(c, '\u{202e}' | '\u{200b}')),
+            "{line:?}"
+        );
+    }
+    let text = lines.join("\n");
+    assert_eq!(lines.iter().filter(|line| line.starts_with("Consent digest")).count(), 1);
+    assert!(text.contains(
+        "a\\u{1b}[2J\\r\\nConsent digest: fake\\u{202e}evil\\u{200b}\\u{7f}\\u{9b}31m\\\\"
+    ));
+    assert!(text.contains("… (9600 more characters, sha256:"), "{text}");
+}
+
+#[test]
+fn long_lists_say_that_they_were_cut() {
+    let (_folder, mut snapshot) = snapshot("version = 1\n");
+    snapshot.manifest.sandbox.command = vec!["x".to_owned(); 5000];
+    let lines = card(&snapshot, State::Untrusted, &[]).lines();
+    assert!(lines.iter().any(|line| line.contains("… and 4800 more")));
+    assert!(lines.iter().all(|line| line.len() < 200 * 400));
+}
+
+#[test]
+fn plain_text_is_shown_as_it_is() {
+    assert_eq!(shown("Grüße, 世界!", 80), "Grüße, 世界!");
+    assert_eq!(shown("abc", 3), "abc");
+    assert!(shown("abcd", 3).starts_with("abc… (1 more characters, sha256:"));
+}

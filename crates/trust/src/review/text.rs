@@ -1,0 +1,40 @@
+//! Untrusted text made visible.
+
+use ringfence_bundle::{Digest, first_invisible};
+
+/// Text as a person may safely see it: everything that does not show, or that changes how its
+/// neighbours show, is written as `\u{…}` (controls, escape sequences, line ends, zero-width and
+/// bidirectional characters), a backslash is doubled, and after `most` characters it is cut, with
+/// the number of characters left out and the digest of the whole.
+#[must_use]
+pub fn shown(text: &str, most: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(most) + 16);
+    for c in text.chars().take(most) {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\\' => out.push_str("\\\\"),
+            _ if first_invisible(c.encode_utf8(&mut [0; 4])).is_some() => {
+                out.extend(c.escape_unicode());
+            }
+            _ => out.push(c),
+        }
+    }
+    let left = text.chars().skip(most).count();
+    if left > 0 {
+        let digest = Digest::framed("shown", &[text.as_bytes()]);
+        out.push_str(&format!("… ({left} more characters, {digest})"));
+    }
+    out
+}
+
+/// One argument of a command, quoted where its ends or its words would not be clear.
+pub(super) fn quoted(text: &str, most: usize) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    let text_shown = shown(text, most);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text_shown;
+    }
+    format!("\"{}\"", text_shown.replace('"', "\\\""))
+}
