@@ -131,15 +131,22 @@ impl Scrubber {
                 *text = clean;
                 true
             }
-            Value::Array(items) => {
-                items.iter_mut().fold(false, |found, item| self.value(item) || found)
-            }
+            Value::Array(items) => self.each(items),
             Value::Object(map) => self.object(map),
         }
     }
 
+    /// Scrubs all of them; does not stop at the first find.
+    fn each<'v>(&self, items: impl IntoIterator<Item = &'v mut Value>) -> bool {
+        let mut found = false;
+        for item in items {
+            found |= self.value(item);
+        }
+        found
+    }
+
     fn object(&self, map: &mut Map<String, Value>) -> bool {
-        let mut found = map.values_mut().fold(false, |found, item| self.value(item) || found);
+        let mut found = self.each(map.values_mut());
         if map.keys().any(|key| matches!(self.text(key), Cow::Owned(_))) {
             found = true;
             let mut clean = Map::with_capacity(map.len());
