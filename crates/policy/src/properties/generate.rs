@@ -48,7 +48,7 @@ prop_compose! {
         tools in prop::collection::btree_map(key(), lines(NAME), 0..4),
         egress in prop::collection::btree_map(principal_key(), lines(HOST), 0..4),
         secrets in prop::collection::btree_map(principal_key(), lines(NAME), 0..4),
-        read in prop::option::of(lines(SUBTREE)),
+        read in prop::option::of(lines("/?[ab](/[ab])?(/\\*\\*)?")),
         write in prop::option::of(lines(SUBTREE)),
         deny in lines(PATH),
     ) -> PolicyTables {
