@@ -91,7 +91,7 @@ impl Check {
             serde_json::from_str::<Value>(text).map_err(|e| format!("not a JSON value: {e}"))
         };
         Ok(match test {
-            Test::Equals(text) => (Self::Equals(json(text)?), format!("equals {text}")),
+            Test::Equals(text) => (Self::Equals(json(text)?), format!("equals {}", visible(text))),
             Test::Prefix(text) => (Self::Prefix(text.clone()), format!("prefix {text:?}")),
             Test::Matches(text) => {
                 let regex = RegexBuilder::new(text)
@@ -108,7 +108,7 @@ impl Check {
             }
             Test::OneOf(texts) => {
                 let values = texts.iter().map(json).collect::<Result<_, _>>()?;
-                (Self::OneOf(values), format!("one_of [{}]", texts.join(", ")))
+                (Self::OneOf(values), format!("one_of [{}]", visible(&texts.join(", "))))
             }
         })
     }
@@ -132,6 +132,15 @@ impl Check {
             (Self::Prefix(_) | Self::Matches(_) | Self::GreaterThan(_), _) => true,
         }
     }
+}
+
+/// JSON text in which nothing hides: what is not ASCII is shown escaped where it has no shape.
+fn visible(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() { text.push(c) } else { text.extend(c.escape_debug()) }
+    }
+    text
 }
 
 fn same_type(a: &Value, b: &Value) -> bool {

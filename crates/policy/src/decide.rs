@@ -239,7 +239,7 @@ impl Ruleset {
         let (file, table) = (&rules.file, hit.table.name);
         match (hit.at.and_then(|at| lines.get(at)), lines.first()) {
             (Some(line), _) => {
-                format!("{file}:{} [policy.{table}] {key} \"{}\"", line.line, line.text)
+                format!("{file}:{} [policy.{table}] {key} {:?}", line.line, line.text)
             }
             (None, Some(first)) => format!("{file}:{} [policy.{table}] {key}", first.line),
             (None, None) => format!("{file} [policy.{table}] {key} = []"),

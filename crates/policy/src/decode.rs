@@ -7,6 +7,11 @@ use ringfence_bundle::{Diagnostic, Place, Severity};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+/// Findings after which no more are kept: nobody reads on, and each holds a copy of its line.
+const MAX_FINDINGS: usize = 100;
+/// Characters of a line that a finding shows.
+const MAX_SHOWN: usize = 500;
+
 /// A key with its value and where the key stands.
 pub(crate) type Entry<'a, 'i> = (&'a str, Range<usize>, &'a Spanned<DeValue<'i>>);
 
@@ -44,6 +49,9 @@ impl<'a> Decoder<'a> {
         message: String,
         help: Option<String>,
     ) {
+        if self.found.len() == MAX_FINDINGS {
+            return;
+        }
         let at = Some(self.place(span));
         self.found.push(Diagnostic {
             severity: Severity::Error,
@@ -58,7 +66,7 @@ impl<'a> Decoder<'a> {
     /// Where a span begins, and how much of that line it takes.
     pub(crate) fn place(&self, span: Range<usize>) -> Place {
         let at = span.start.min(self.text.len());
-        let line = self.starts.partition_point(|start| *start <= at).max(1);
+        let line = self.line(&span);
         let start = self.starts[line - 1];
         let rest = &self.text[start..];
         let text = rest.lines().next().unwrap_or_default();
@@ -69,14 +77,14 @@ impl<'a> Decoder<'a> {
             file: self.file.clone(),
             line,
             column: count(start, at) + 1,
-            text: text.to_owned(),
+            text: text.chars().take(MAX_SHOWN).collect(),
             width: count(at, end).max(1),
         }
     }
 
     /// Line of a span, from 1.
-    pub(crate) fn line(&self, span: Range<usize>) -> usize {
-        self.place(span).line
+    pub(crate) fn line(&self, span: &Range<usize>) -> usize {
+        self.starts.partition_point(|start| *start <= span.start).max(1)
     }
 
     /// The entries of a table, in no promised order. Not a table: reported, empty.

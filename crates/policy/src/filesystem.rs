@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::glob;
 use crate::path_glob::PathGlob;
 use crate::pattern::{PathPattern, Root};
 use crate::wire::{Line, Rules};
@@ -15,6 +16,8 @@ pub(crate) struct Deny {
     glob: PathGlob,
     /// The path itself, when it holds no wildcard.
     literal: Option<String>,
+    /// The pattern, when it is one for a bare name: `.env*`.
+    name: Option<String>,
     /// It is the root, or everything below it.
     all: bool,
 }
@@ -26,8 +29,10 @@ impl Deny {
             text = shorter;
         }
         let all = text.is_empty() || text.bytes().all(|b| b == b'*') && text.len() > 1;
-        let literal = (!all && crate::glob::is_literal(text)).then(|| text.to_owned());
-        Self { root: pattern.root, glob: PathGlob::new(text), literal, all }
+        let literal = (!all && glob::is_literal(text)).then(|| text.to_owned());
+        let bare = pattern.root == Root::Project && !text.contains('/') && !text.contains("**");
+        let name = (!all && bare).then(|| text.to_owned());
+        Self { root: pattern.root, glob: PathGlob::new(text), literal, name, all }
     }
 
     /// Whether this path, or something above it, is denied.
@@ -37,7 +42,10 @@ impl Deny {
             // the project are not asked: a project in `/build` is not denied by `build`.
             Root::Project => {
                 let path = relative.unwrap_or(absolute);
-                self.all || self.above(path) || path.split('/').any(|name| self.glob.matches(name))
+                match &self.name {
+                    Some(name) => path.split('/').any(|part| glob::matches(name, part)),
+                    None => self.all || self.above(path),
+                }
             }
             Root::Absolute => self.all || self.above(absolute),
             // Whose home is meant is not known here, so any folder may be one.
@@ -52,6 +60,10 @@ impl Deny {
     fn above(&self, path: &str) -> bool {
         if path.is_empty() {
             return false;
+        }
+        if let Some(literal) = &self.literal {
+            let rest = path.strip_prefix(literal.as_str());
+            return rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         }
         path.match_indices('/').any(|(at, _)| self.glob.matches(&path[..at]))
             || self.glob.matches(path)
@@ -107,7 +119,7 @@ impl Ruleset {
 pub(crate) fn rule(rules: &Rules, key: &str, line: Option<&Line>) -> String {
     match line {
         Some(line) => {
-            format!("{}:{} [policy.filesystem] {key} \"{}\"", rules.file, line.line, line.text)
+            format!("{}:{} [policy.filesystem] {key} {:?}", rules.file, line.line, line.text)
         }
         None => format!("{} [policy.filesystem] {key}", rules.file),
     }

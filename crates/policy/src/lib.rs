@@ -22,6 +22,7 @@ mod error;
 mod file;
 mod filesystem;
 mod glob;
+mod grams;
 mod index;
 mod list;
 mod machine;

@@ -6,6 +6,7 @@
 
 use crate::chain::Chain;
 use crate::glob;
+use crate::grams::Grams;
 use crate::pattern::{NamePattern, Ports};
 
 /// What is asked, made once a decision.
@@ -72,18 +73,20 @@ struct Set {
     len: usize,
     /// Positions of patterns without a wildcard, by text.
     exact: Vec<u32>,
-    /// Those that begin with literal text.
+    /// `text*`
     begins: Chain,
-    /// Those that end with literal text, reversed.
+    /// `*text`, reversed.
     ends: Chain,
-    /// The rest.
+    /// Other globs with literal text.
+    holds: Grams,
+    /// Globs of wildcards alone.
     scan: Vec<u32>,
 }
 
 impl Set {
     fn new(patterns: &[NamePattern], at: impl Iterator<Item = usize>) -> Self {
         let mut set = Self::default();
-        let (mut begins, mut ends, mut between) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut begins, mut ends, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for n in at {
             set.len += 1;
             let pattern = &patterns[n];
@@ -95,34 +98,20 @@ impl Set {
                 continue;
             };
             let last = text.iter().rposition(wild).unwrap_or(first);
-            let one_star = first == last && text[first] == b'*' && pattern.ports == Ports::Any;
-            let (head, tail) = (&text[..first], &text[last + 1..]);
-            match (head.is_empty(), tail.is_empty()) {
-                (_, true) if one_star => begins.push((head.into(), position, true)),
-                (true, false) => ends.push((reversed(tail), position, one_star)),
-                (false, true) => begins.push((head.into(), position, false)),
-                (false, false) => between.push((head, tail, position)),
-                (true, true) => set.scan.push(position),
-            }
-        }
-        // A pattern with literal text at both ends goes where fewer share its key.
-        between.sort_unstable();
-        let heads: Vec<&[u8]> = between.iter().map(|(head, ..)| *head).collect();
-        let mut tails: Vec<&[u8]> = between.iter().map(|(_, tail, _)| *tail).collect();
-        tails.sort_unstable();
-        let share = |sorted: &[&[u8]], key: &[u8]| {
-            sorted.partition_point(|k| *k <= key) - sorted.partition_point(|k| *k < key)
-        };
-        for (head, tail, position) in &between {
-            if share(&heads, head) <= share(&tails, tail) {
-                begins.push(((*head).into(), *position, false));
+            let one_star = first == last && text[first] == b'*';
+            let sure = pattern.ports == Ports::Any;
+            if one_star && last + 1 == text.len() {
+                begins.push((text[..first].into(), position, sure));
+            } else if one_star && first == 0 {
+                ends.push((reversed(&text[1..]), position, sure));
             } else {
-                ends.push((reversed(tail), *position, false));
+                others.push((position, &*pattern.glob));
             }
         }
         set.exact.sort_by(|a, b| text_of(patterns, *a).cmp(text_of(patterns, *b)).then(a.cmp(b)));
         set.begins = Chain::new(begins);
         set.ends = Chain::new(ends);
+        (set.holds, set.scan) = Grams::new(&others);
         set
     }
 
@@ -143,8 +132,9 @@ impl Set {
             .find(|at| patterns[*at as usize].ports.cover(query.port));
         let begins = self.begins.first(query.name.as_bytes(), matches);
         let ends = self.ends.first(&query.reversed, matches);
+        let holds = self.holds.first(query.name.as_bytes(), matches);
         let scan = self.scan.iter().copied().find(|at| matches(*at));
-        [exact, begins, ends, scan].into_iter().flatten().min().map(|at| at as usize)
+        [exact, begins, ends, holds, scan].into_iter().flatten().min().map(|at| at as usize)
     }
 }
 

@@ -38,6 +38,20 @@ const KEYS: [&str; 15] = [
 ];
 
 /// `machine.toml`: the same policy tables and the ceilings.
+///
+/// ```
+/// use ringfence_bundle::{Id, Manifest};
+/// use ringfence_policy::{Layer, MachinePolicy, Ruleset};
+///
+/// let text = "[policy.tools]\n\"*\" = [\"*\", \"!*_delete\"]\n";
+/// let machine = MachinePolicy::parse("machine.toml".as_ref(), text)?;
+/// let rules = Ruleset::compile(&machine, &Manifest::default())?;
+/// let decision = rules.tool(&Id::parse("any")?, "row_delete");
+/// assert!(!decision.allowed);
+/// assert_eq!(decision.layer, Layer::Machine);
+/// assert_eq!(decision.rule, "machine.toml:2 [policy.tools] \"*\" \"!*_delete\"");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct MachinePolicy {
     /// Where it was read, `None` when there is no file.
@@ -204,7 +218,7 @@ fn patterns(
     check: impl Fn(&str) -> Result<(), Problem>,
 ) -> Vec<Pattern> {
     let checked = checked(decoder, key, value, check).unwrap_or_default();
-    checked.into_iter().map(|(text, span)| Pattern { text, line: decoder.line(span) }).collect()
+    checked.into_iter().map(|(text, span)| Pattern { text, line: decoder.line(&span) }).collect()
 }
 
 fn texts(

@@ -140,3 +140,5 @@ impl PathGlob {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::naive;

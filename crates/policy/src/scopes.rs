@@ -73,7 +73,11 @@ impl Ruleset {
         let read_inside = (!reads.is_empty())
             .then(|| intersect(reads.iter().map(|scopes| scopes.inside.clone())))
             .filter(|paths| !paths.contains(&PathBuf::new()));
-        let read_outside = intersect(reads.iter().map(|scopes| scopes.outside.clone()));
+        let mut read_outside = intersect(reads.iter().map(|scopes| scopes.outside.clone()));
+        // What is denied below one of them is for whoever mounts it to ask.
+        read_outside.retain(|path| {
+            path.to_str().is_some_and(|path| path == "/" || self.denied("", path).is_none())
+        });
         for path in &read_outside {
             if let Some(reason) = never_read(path, user_home, ringfence_home) {
                 findings.push(finding(

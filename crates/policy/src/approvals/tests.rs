@@ -94,3 +94,11 @@ fn a_rule_that_cannot_be_asked_is_refused_when_compiled() {
         assert!(matches!(result, Err(Error::Exceeds(found)) if found.len() == 1));
     }
 }
+
+#[test]
+fn a_rule_is_printed_without_what_hides() {
+    let test = PredicateTest::Equals(json!("a\u{202e}b ä"));
+    let rules = compile(None, Some(("/x", test))).unwrap();
+    let text = rules.approval_needed(&Id::parse("s").unwrap(), "pay", &Value::Null).unwrap();
+    assert!(text.ends_with("when \"/x\" equals \"a\\u{202e}b ä\""), "{text}");
+}

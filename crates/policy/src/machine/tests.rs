@@ -165,3 +165,17 @@ fn links_and_other_kinds() {
         .unwrap();
     assert!(problems(load())[0].message.contains("regular"), "and it does not wait for a writer");
 }
+
+#[test]
+fn a_hostile_text_is_bounded() {
+    let deep = format!("guard = {}", "[".repeat(100_000));
+    assert!(!problems(parse(&deep)).is_empty());
+    let deep = "guard = { a = ".repeat(20_000);
+    assert!(!problems(parse(&deep)).is_empty());
+    let many = format!("[policy]\npeers = [{}]\n", "1,".repeat(100_000));
+    let found = problems(parse(&many));
+    assert_eq!(found.len(), 100);
+    assert!(found.iter().all(|d| d.at.as_ref().unwrap().text.len() <= 500));
+    let wide = format!("[policy.tools]\nbank = [{}]\n", "\"a*\",".repeat(50_000));
+    assert_eq!(parse(&wide).unwrap().tables.tools["bank"].len(), 50_000);
+}

@@ -107,6 +107,12 @@ fn reads_outside() {
     assert_eq!(read(None, Some(&["**", "/opt/x/**"])).unwrap().read_outside, paths(&["/opt/x"]));
     let both = read(Some(&["**", "/opt/**"]), Some(&["**", "/opt/x", "/srv"])).unwrap();
     assert_eq!(both.read_outside, paths(&["/opt/x"]));
+    let mut manifest = Manifest::default();
+    manifest.policy.filesystem.read = lines(Some(&["/opt/a", "/opt/b"]));
+    manifest.policy.filesystem.deny = lines(Some(&["/opt/b/**"])).unwrap();
+    let rules = Ruleset::compile(&MachinePolicy::default(), &manifest).unwrap();
+    let denied = rules.scopes(Path::new("/home/u"), Path::new("/home/u/.ringfence")).unwrap();
+    assert_eq!(denied.read_outside, paths(&["/opt/a"]), "a denial wins");
     let home = read(None, Some(&["**", "~/data/**"])).unwrap();
     assert_eq!(home.read_outside, paths(&["/home/u/data"]));
     for never in [
