@@ -112,7 +112,7 @@ impl Gateway {
         match (passed, cannot_list) {
             // What went wrong says more than that the pin could not be seen.
             (Err(Attempt::Failed(Error::Refused(_))), Some(error)) => Err(error.into()),
-            (Ok(result), _) if list => Ok(self.filter(who, server, result).await?),
+            (Ok(result), _) if list => Ok(self.filter(server, result).await?),
             (passed, _) => passed,
         }
     }

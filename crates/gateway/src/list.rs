@@ -38,6 +38,8 @@ impl Gateway {
         {
             return Ok(standing);
         }
+        // If this fails, the next one lists again.
+        self.held(server, |held| held.generation = 0);
         let tools = self.whole_list(server).await?;
         let Some((generation, _)) = self.upstreams.standing(server).await else {
             let reason = "it ended after its tools were listed".to_owned();
@@ -88,12 +90,7 @@ impl Gateway {
     }
 
     /// What the agent sees of a page: the tools that it may call, as they were first defined.
-    pub(crate) async fn filter(
-        &self,
-        _who: &str,
-        server: &ServerId,
-        mut page: Value,
-    ) -> Result<Value, Error> {
+    pub(crate) async fn filter(&self, server: &ServerId, mut page: Value) -> Result<Value, Error> {
         let Some(tools) = page.get_mut("tools").and_then(Value::as_array_mut) else {
             return Err(nonsense("its tool list is not a list"));
         };
