@@ -97,15 +97,15 @@ impl Gateway {
         let listed = self.servers.get(server).and_then(|declared| declared.tools.as_ref());
         let mut dropped = Vec::new();
         self.held(server, |held| {
-            let frozen = held.frozen.as_ref();
+            let mut frozen = held.frozen.as_mut();
             tools.retain(|tool| {
                 let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-                if frozen.is_none_or(|frozen| frozen.pin(name) == Pin::Unknown) {
+                if frozen.as_ref().is_none_or(|frozen| frozen.pin(name) == Pin::Unknown) {
                     let why = "it was not in the run's first tools/list, or not fit to be";
                     dropped.push(Dropped { name: shown(name), why: why.into() });
                     return false;
                 }
-                if !frozen.is_some_and(|frozen| frozen.is_first(name, tool)) {
+                if !frozen.as_mut().is_some_and(|frozen| frozen.see(name, tool)) {
                     let why = "its definition is not that of the run's first tools/list";
                     dropped.push(Dropped { name: shown(name), why: why.into() });
                     return false;

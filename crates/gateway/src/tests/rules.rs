@@ -195,6 +195,27 @@ async fn names_that_can_be_taken_for_others_are_hidden_refused_and_recorded() {
     assert!(steps.iter().any(|step| step.rule.contains("echo") && step.rule.contains("Echo")));
 }
 
+#[tokio::test]
+async fn a_definition_seen_to_change_on_the_same_connection_is_refused_too() {
+    let world = World::new();
+    world.call("echo", json!({})).await.unwrap();
+    world.tools.list.lock().unwrap()[0] = tool("echo", "changed");
+    assert!(!names(&world).await.contains(&"echo".to_owned()));
+    assert_eq!(check_of(&world.call("echo", json!({})).await.unwrap_err()), "pin");
+    world.call("say", json!({})).await.unwrap();
+    assert_eq!(world.pipes.launches.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn arguments_are_an_object() {
+    let world = World::new();
+    for arguments in [json!([]), json!("x"), json!(null), json!(1)] {
+        let error = world.call("echo", arguments).await.unwrap_err();
+        assert_eq!(check_of(&error), "arguments");
+    }
+    world.request("tools/call", json!({"name": "echo"})).await.unwrap();
+}
+
 #[test]
 fn a_template_is_text_and_names() {
     let name = |text| Piece::Secret(ringfence_bundle::SecretName::parse(text).unwrap());

@@ -233,3 +233,54 @@ async fn a_process_is_a_server_and_may_die_in_a_call() {
     assert!(error.to_string().contains("ended the connection"), "{error}");
     world.call("echo", json!({})).await.unwrap();
 }
+
+/// Ends at the first message that is not of the stateless revision.
+struct StatelessOnly(std::sync::atomic::AtomicUsize);
+impl Launcher for StatelessOnly {
+    fn launch<'a>(
+        &'a self,
+        _server: &'a ServerId,
+    ) -> Pin<Box<dyn Future<Output = Result<Launched, String>> + Send + 'a>> {
+        use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(async move {
+            let (read, mut write) = tokio::io::split(theirs);
+            let mut lines = tokio::io::BufReader::new(read).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let message: serde_json::Value = serde_json::from_str(&line).unwrap();
+                let version =
+                    &message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
+                if version != "2026-07-28" {
+                    return;
+                }
+                let result = match message["method"].as_str().unwrap() {
+                    "server/discover" => {
+                        json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
+                    }
+                    "tools/list" => json!({"tools": [super::world::tool("echo", "a tool")]}),
+                    _ => json!({"content": [], "resultType": "complete"}),
+                };
+                let reply = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+                write.write_all(format!("{reply}\n").as_bytes()).await.unwrap();
+            }
+        });
+        Box::pin(async move {
+            let (stdout, stdin) = tokio::io::split(ours);
+            let (stdin, stdout) = (Box::new(stdin), Box::new(stdout));
+            Ok(Launched { stdin, stdout, secrets: Vec::new(), guard: Box::new(()) })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_knows_no_handshake_is_started_again_without_one() {
+    let base = World::new();
+    let launcher = Arc::new(StatelessOnly(0.into()));
+    let launch = Arc::clone(&launcher) as Arc<dyn Launcher>;
+    let wait = Duration::from_secs(10);
+    let world = World::launched(stdio(), wait, base.journal, base.tools, base.pipes, launch);
+    world.call("echo", json!({})).await.unwrap();
+    world.call("echo", json!({})).await.unwrap();
+    assert_eq!(launcher.0.load(Ordering::SeqCst), 2);
+}
