@@ -22,12 +22,4 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// A pinned tree holds what may not be pinned (symlink, device, escape, too large).
-    #[error("{path}: {reason}")]
-    Unpinnable {
-        /// The entry.
-        path: PathBuf,
-        /// Why it is refused.
-        reason: String,
-    },
 }

@@ -3,17 +3,48 @@
 //! This crate decides nothing and contacts nobody. It reads a project's `.ringfence/` folder into
 //! one [`Snapshot`] and gives back values that exist only in valid form.
 
+#![forbid(unsafe_code)]
+
+mod cross;
+mod decode;
 mod diagnostic;
+mod digest;
+mod document;
+mod endpoint;
 mod error;
+mod fields;
+mod files;
 mod host;
+mod init;
+mod keys;
+mod levels;
 mod lock;
 mod manifest;
+mod money;
 mod names;
+mod parse;
+mod paths;
+mod pins;
+mod places;
+mod reserved;
+mod schema;
 mod snapshot;
+mod source;
+mod template;
+mod text;
+mod tree;
 
+pub use decode::{Table, Value};
 pub use diagnostic::{Diagnostic, Place, Severity};
+pub use digest::Digest;
+pub use document::Document;
+pub use endpoint::Endpoint;
 pub use error::Error;
+pub use fields::{Field, FieldType, Label, field, fields};
 pub use host::{Host, HostError, HostRule};
+pub use init::first_manifest;
+pub use keys::{check_did, check_key};
+pub use levels::floor;
 pub use lock::{Lock, Pin};
 pub use manifest::{
     A2a, Agent, ApprovalRule, Approvals, Capability, Delivery, Egress, Engine, Extension,
@@ -21,5 +52,12 @@ pub use manifest::{
     Pattern, Peer, PolicyTables, Predicate, PredicateTest, Pricing, RenderLocally, Sandbox, Server,
     Source, Spending, Template, Toolset, Transport,
 };
+pub use money::parse_usd;
 pub use names::{Id, NameError, SecretName, ServerId, ToolName};
-pub use snapshot::{Digest, Drift, Snapshot};
+pub use parse::{parse_manifest, policy_tables};
+pub use paths::check_relative;
+pub use places::Places;
+pub use reserved::reserved_variable;
+pub use schema::schema;
+pub use snapshot::{Drift, Snapshot};
+pub use text::first_invisible;

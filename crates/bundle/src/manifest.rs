@@ -1,12 +1,22 @@
 //! The manifest: what an agent is made of and what it asks to be held to.
 //!
-//! Every type here exists only after a strict parse; see [`crate::parse`].
+//! Every type here exists only after a strict parse; see [`crate::parse_manifest`].
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::{HostRule, Id, SecretName, ServerId, ToolName};
+use crate::{HostRule, Id, Places, SecretName, ServerId};
+
+mod calls;
+mod content;
+mod servers;
+
+pub use calls::{
+    A2a, ApprovalRule, Approvals, Notify, OnTimeout, Peer, Predicate, PredicateTest, Spending,
+};
+pub use content::{Delivery, Extension, Hook, RenderLocally, Source, Toolset};
+pub use servers::{Meter, Pricing, Server, Template, Transport};
 
 /// The effective manifest: `ringfence.toml` with `ringfence.local.toml` laid over it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -15,7 +25,7 @@ pub struct Manifest {
     pub meta: Meta,
     /// `[agent]`, absent in a plain project bundle.
     pub agent: Option<Agent>,
-    /// `capabilities`, in the order declared.
+    /// `[agent] capabilities`, or the same key at the top, in the order declared.
     pub capabilities: Vec<Capability>,
     /// `[sandbox]`
     pub sandbox: Sandbox,
@@ -47,6 +57,9 @@ pub struct Manifest {
     pub a2a: Option<A2a>,
     /// `[policy.*]`: what the bundle asks to be held to.
     pub policy: PolicyTables,
+    /// Where each field stands, for findings that are made later.
+    #[serde(skip)]
+    pub places: Places,
 }
 
 /// `[meta]`
@@ -173,262 +186,6 @@ pub enum Engine {
 pub struct Limits {
     /// Seconds, at least 1.
     pub max_duration_seconds: Option<u64>,
-}
-
-/// `[servers.<id>]`
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Server {
-    /// Where it is.
-    pub transport: Transport,
-    /// Tools it may be asked for: `None` all, empty none.
-    pub tools: Option<Vec<ToolName>>,
-    /// Methods beyond tools, ping and the handshake that may pass.
-    pub methods: Vec<String>,
-    /// What its calls cost.
-    pub pricing: Option<Pricing>,
-}
-
-/// How a server is reached. `${NAME}` stays unresolved.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Transport {
-    /// MCP over Streamable HTTP; the address stays on the host.
-    Http {
-        /// `https://…`, or `http://…` to a loopback or private host.
-        url: String,
-        /// Header name to template, added host-side.
-        headers: BTreeMap<String, Template>,
-    },
-    /// MCP over stdio; started in a sandbox of its own.
-    Stdio {
-        /// Program, looked up on the host's PATH or relative to the project when it has a `/`.
-        command: String,
-        /// Arguments.
-        args: Vec<Template>,
-        /// Environment: name to template.
-        env: BTreeMap<String, Template>,
-        /// Where this server itself may connect to.
-        allowed_hosts: Vec<HostRule>,
-    },
-}
-
-/// A text that may hold `${NAME}` references. `$$` is a literal `$`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Template(pub(crate) String);
-
-/// `[servers.<id>.pricing]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Pricing {
-    /// What is reserved while a call is in flight; decimal USD.
-    pub max_usd_per_call: Option<String>,
-    /// At least one.
-    pub meters: Vec<Meter>,
-}
-
-/// `[[servers.<id>.pricing.meters]]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Meter {
-    /// Path into the JSON-RPC response.
-    pub usage_path: String,
-    /// Decimal USD, at most 8 places.
-    pub usd_per_unit: String,
-}
-
-/// Where the bytes of a skill, instruction or workflow come from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Source {
-    /// Beside the manifest, `./`-relative to `.ringfence/`.
-    Path {
-        /// Relative path, no `..`.
-        path: String,
-    },
-    /// A git repository at a revision.
-    Git {
-        /// Repository address.
-        git: String,
-        /// Revision.
-        rev: String,
-        /// Folder inside it.
-        subpath: Option<String>,
-    },
-    /// `<source>:<name>` of the person's library.
-    Library {
-        /// `<source>:<name>` or a name.
-        library: String,
-    },
-}
-
-/// `[hooks.<id>]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Hook {
-    /// For example `post_tool_use`.
-    pub event: String,
-    /// Shell command, run by the agent CLI.
-    pub command: String,
-}
-
-/// `[extensions.<id>]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Extension {
-    /// Where its bytes come from.
-    #[serde(flatten)]
-    pub source: Source,
-    /// The agent CLI it is for.
-    pub target: Id,
-}
-
-/// `[toolsets.<id>]`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Toolset {
-    /// Servers it selects.
-    pub servers: Vec<ServerId>,
-    /// Skills it selects.
-    pub skills: Vec<Id>,
-    /// At most one toolset is the default.
-    pub default: bool,
-}
-
-/// `[delivery]`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Delivery {
-    /// Which harnesses get files where the live channel would have worked.
-    pub render_locally: RenderLocally,
-}
-
-/// `render_locally`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum RenderLocally {
-    /// The whole project, or none of it.
-    All(bool),
-    /// Only these harnesses.
-    Harnesses(Vec<Id>),
-}
-
-impl Default for RenderLocally {
-    fn default() -> Self {
-        Self::All(false)
-    }
-}
-
-/// `[approvals]`
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Approvals {
-    /// Seconds, 1 to 86,400. Default 300.
-    pub timeout_seconds: u64,
-    /// What a timeout does.
-    pub on_timeout: OnTimeout,
-    /// Calls that need a yes.
-    pub require: Vec<ApprovalRule>,
-    /// Who is asked.
-    pub notify: Vec<Notify>,
-}
-
-impl Default for Approvals {
-    fn default() -> Self {
-        Self {
-            timeout_seconds: 300,
-            on_timeout: OnTimeout::Deny,
-            require: Vec::new(),
-            notify: Vec::new(),
-        }
-    }
-}
-
-/// `on_timeout`
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnTimeout {
-    /// The call is refused.
-    #[default]
-    Deny,
-    /// The run is stopped.
-    Abort,
-    /// The call goes through.
-    Proceed,
-}
-
-/// `[[approvals.require]]`
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ApprovalRule {
-    /// A server's name, or `None` for `"*"`.
-    pub server: Option<ServerId>,
-    /// Exact tool name.
-    pub tool: ToolName,
-    /// Over the arguments; absent means always.
-    pub when: Option<Predicate>,
-}
-
-/// `when = { pointer = "/amount", greater_than = "100.00" }`
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Predicate {
-    /// RFC 6901.
-    pub pointer: String,
-    /// What it is compared with.
-    #[serde(flatten)]
-    pub test: PredicateTest,
-}
-
-/// The comparison of a [`Predicate`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PredicateTest {
-    /// Same JSON value.
-    Equals(serde_json::Value),
-    /// A string that begins so.
-    Prefix(String),
-    /// A string that this regular expression matches.
-    Matches(String),
-    /// A number greater than this decimal.
-    GreaterThan(String),
-    /// One of these JSON values.
-    OneOf(Vec<serde_json::Value>),
-}
-
-/// `[[approvals.notify]]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Notify {
-    /// `webhook`.
-    pub channel: String,
-    /// Name of a host variable that holds the URL.
-    pub url_ref: SecretName,
-    /// Who may sign a decision.
-    pub approver_keys: Vec<String>,
-}
-
-/// `[spending]`: decimal USD.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Spending {
-    /// One run.
-    pub max_per_run_usd: Option<String>,
-    /// One UTC day, across runs, keyed by DID.
-    pub max_per_day_usd: Option<String>,
-    /// One UTC month, across runs, keyed by DID.
-    pub max_per_month_usd: Option<String>,
-    /// 1 to 100.
-    pub warn_at_percent: Option<u64>,
-}
-
-/// `[a2a]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct A2a {
-    /// `address:port`
-    pub listen: Option<String>,
-    /// Declared peers.
-    pub peers: Vec<Peer>,
-}
-
-/// `[[a2a.peers]]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Peer {
-    /// What the agent calls it.
-    pub name: Id,
-    /// `did:key:…`
-    pub did: String,
-    /// `https://…`; never in a sandbox.
-    pub endpoint: String,
 }
 
 /// `[policy.*]`, the same tables in a bundle and in `machine.toml`. Each pattern keeps its line so

@@ -34,7 +34,7 @@ macro_rules! name {
                 } else {
                     Err(NameError {
                         kind: $kind,
-                        given: text.escape_debug().take(80).collect(),
+                        given: crate::text::shown(text),
                         reason: $reason,
                     })
                 }
@@ -103,6 +103,13 @@ impl Id {
     pub fn url_variable(&self) -> String {
         format!("RINGFENCE_MCP_{}_URL", self.0.replace('-', "_").to_ascii_uppercase())
     }
+}
+
+/// What an agent's name looks like, in words.
+pub(crate) const AGENT_NAME: &str = "1 to 63 of a-z, 0-9 and `-`, beginning with a letter or digit";
+
+pub(crate) fn is_agent_name(text: &str) -> bool {
+    is_id(text) && !text.contains('_')
 }
 
 fn is_id(text: &str) -> bool {

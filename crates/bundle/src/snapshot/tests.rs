@@ -1,0 +1,257 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use proptest::prelude::{any, proptest};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tempfile::TempDir;
+
+use super::Snapshot;
+use crate::parse::tests::FULL;
+use crate::{Error, Lock};
+
+fn project(manifest: impl AsRef<[u8]>) -> TempDir {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    fs::create_dir(dir.path().join(".ringfence")).expect("made");
+    write(dir.path(), "ringfence.toml", manifest);
+    dir
+}
+
+fn write(project: &Path, name: &str, bytes: impl AsRef<[u8]>) {
+    let path = project.join(".ringfence").join(name);
+    fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+    fs::write(path, bytes).expect("written");
+}
+
+fn read(project: &Path) -> Snapshot {
+    Snapshot::read(project).unwrap_or_else(|error| panic!("{error:?}"))
+}
+
+/// `file:line:rule` of each finding.
+fn brief(error: &Error) -> Vec<String> {
+    let Error::Invalid(findings) = error else { panic!("{error:?}") };
+    let place = |f: &crate::Diagnostic| {
+        f.at.as_ref().map_or_else(String::new, |at| format!("{}:{}", at.file.display(), at.line))
+    };
+    findings.iter().map(|f| format!("{}:{}", place(f), f.rule)).collect()
+}
+
+fn refused(project: &Path) -> Vec<String> {
+    brief(&Snapshot::read(project).expect_err("refused"))
+}
+
+#[test]
+fn a_project_without_a_manifest_says_so() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    assert!(
+        matches!(Snapshot::read(dir.path()), Err(Error::Missing(path)) if path.ends_with(".ringfence/ringfence.toml"))
+    );
+    assert!(matches!(Snapshot::read(&dir.path().join("none")), Err(Error::Io { .. })));
+}
+
+#[test]
+fn unfit_bytes_are_refused_with_their_place() {
+    let huge = vec![b'#'; 4 * 1024 * 1024 + 1];
+    let most = [b"version = 1\n#", vec![b'x'; 4 * 1024 * 1024 - 13].as_slice()].concat();
+    read(project(&most).path());
+    for (bytes, found) in [
+        (&b""[..], "1:empty-file"),
+        (b"version = 1\n\xff\xfe", "2:not-utf8"),
+        (b"version = 1\nx = \"\0\"", "2:nul-byte"),
+        (b"\x7fELF\x02\x01\x01\0\0\0\xff", "1:nul-byte"),
+        (b"\xef\xbb\xbfversion = 1\n", "1:byte-order-mark"),
+        (&huge, "1:too-large"),
+    ] {
+        assert_eq!(refused(project(bytes).path()), [format!(".ringfence/ringfence.toml:{found}")]);
+    }
+}
+
+#[test]
+fn only_regular_files_are_read() {
+    for name in ["ringfence.toml", "ringfence.local.toml", "ringfence.lock"] {
+        let dir = project("version = 1\n");
+        read(dir.path());
+        let path = dir.path().join(".ringfence").join(name);
+        let _ = fs::remove_file(&path);
+        let expected = format!(".ringfence/{name}:1:not-a-regular-file");
+        fs::write(dir.path().join("real"), "version = 1\n").expect("written");
+        symlink("../real", &path).expect("linked");
+        assert_eq!(refused(dir.path()), std::slice::from_ref(&expected));
+        fs::remove_file(&path).expect("removed");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).expect("made");
+        assert_eq!(refused(dir.path()), std::slice::from_ref(&expected));
+        fs::remove_file(&path).expect("removed");
+        fs::create_dir(&path).expect("made");
+        assert_eq!(refused(dir.path()), [expected]);
+    }
+}
+
+#[test]
+fn findings_of_all_three_files_come_together() {
+    let dir = project("version = 1\nsandbxo = 1\n");
+    write(dir.path(), "ringfence.local.toml", "[limits]\nmax_duration_seconds = 0\n");
+    write(dir.path(), "ringfence.lock", "<<<<<<< ours\n");
+    assert_eq!(
+        refused(dir.path()),
+        [
+            ".ringfence/ringfence.toml:2:unknown-key",
+            ".ringfence/ringfence.local.toml:2:out-of-range",
+            ".ringfence/ringfence.lock:1:merge-conflict"
+        ]
+    );
+}
+
+#[test]
+fn a_broken_lock_does_not_stop_a_new_one() {
+    let dir = project("version = 1\n");
+    write(dir.path(), "ringfence.lock", "garbage");
+    assert_eq!(refused(dir.path()), [".ringfence/ringfence.lock:1:bad-lock"]);
+    let snapshot = Snapshot::read_without_lock(dir.path()).expect("the manifest is fine");
+    assert!(snapshot.lock.is_none());
+    write(dir.path(), "ringfence.lock", Lock::compute(&snapshot).expect("locked").render());
+    assert_eq!(read(dir.path()).drift().expect("read"), []);
+}
+
+#[test]
+fn consent_changes_with_every_byte_of_the_three() {
+    let dir = project("version = 1\n");
+    let mut seen = vec![read(dir.path()).consent_digest()];
+    assert_eq!(read(dir.path()).consent_digest(), seen[0]);
+    for (name, bytes) in [
+        ("ringfence.local.toml", ""),
+        ("ringfence.local.toml", "\n"),
+        ("ringfence.lock", "version = 1\n"),
+        ("ringfence.lock", "version = 1 \n"),
+        ("ringfence.toml", "version = 1 \n"),
+    ] {
+        write(dir.path(), name, bytes);
+        let digest = read(dir.path()).consent_digest();
+        assert!(!seen.contains(&digest), "{name} {bytes:?}");
+        seen.push(digest);
+    }
+}
+
+fn full() -> TempDir {
+    let local = FULL
+        .replace("[skills.remote]\ngit = \"https://git.example.com/skills\"\nrev = \"v1.0\"\nsubpath = \"tools/remote\"\n", "")
+        .replace("[skills.shared]\nlibrary = \"team:shared\"\n", "");
+    let dir = project(local);
+    write(dir.path(), "skills/summarize/SKILL.md", "sum up");
+    write(dir.path(), "instructions/team.md", "be kind");
+    write(dir.path(), "extensions/lint.ts", "x");
+    write(dir.path(), "workflows/triage.js", "y");
+    let lock = Lock::compute(&read(dir.path())).unwrap_or_else(|error| panic!("{error:?}"));
+    write(dir.path(), "ringfence.lock", lock.render());
+    dir
+}
+
+#[test]
+fn everything_declared_is_pinned() {
+    let dir = full();
+    let snapshot = read(dir.path());
+    let rows: Vec<String> = snapshot
+        .lock
+        .as_ref()
+        .expect("a lock")
+        .pins
+        .iter()
+        .map(|pin| format!("{} {}", pin.kind, pin.name))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "extension lint",
+            "hook fmt",
+            "instruction team",
+            "server accounting",
+            "server search",
+            "setting claude-code.model",
+            "setting claude-code.nested",
+            "setting claude-code.temperature",
+            "skill summarize",
+            "workflow triage"
+        ]
+    );
+    assert_eq!(snapshot.drift().expect("read"), []);
+}
+
+#[test]
+fn drift_names_what_changed() {
+    let drift = |dir: &TempDir| -> Vec<String> {
+        read(dir.path())
+            .drift()
+            .expect("read")
+            .iter()
+            .map(|d| format!("{} {} {} {}", d.kind, d.name, d.pinned.is_some(), d.found.is_some()))
+            .collect()
+    };
+    let dir = full();
+    write(dir.path(), "skills/summarize/SKILL.md", "sum up!");
+    assert_eq!(drift(&dir), ["skill summarize true true"]);
+
+    let dir = full();
+    fs::remove_file(dir.path().join(".ringfence/instructions/team.md")).expect("removed");
+    assert_eq!(drift(&dir), ["instruction team true false"]);
+
+    let dir = full();
+    let manifest = fs::read_to_string(dir.path().join(".ringfence/ringfence.toml")).expect("read");
+    write(
+        dir.path(),
+        "ringfence.toml",
+        manifest.replace("search-mcp", "search-mpc").replace("hooks.fmt", "hooks.form"),
+    );
+    assert_eq!(
+        drift(&dir),
+        ["hook form false true", "server search true true", "hook fmt true false"]
+    );
+
+    let dir = full();
+    fs::remove_file(dir.path().join(".ringfence/ringfence.lock")).expect("removed");
+    assert_eq!(drift(&dir).len(), 10);
+}
+
+#[test]
+fn what_cannot_be_pinned_is_named_at_its_place() {
+    let dir = full();
+    symlink("/etc/passwd", dir.path().join(".ringfence/skills/summarize/link")).expect("linked");
+    let line = |text: &str| {
+        let manifest =
+            fs::read_to_string(dir.path().join(".ringfence/ringfence.toml")).expect("read");
+        manifest.lines().position(|l| l.contains(text)).expect("a line") + 1
+    };
+    let error = read(dir.path()).drift().expect_err("a symlink");
+    let place = format!(".ringfence/ringfence.toml:{}", line("[skills.summarize]"));
+    assert_eq!(brief(&error), [format!("{place}:unpinnable")]);
+    assert!(Lock::compute(&read(dir.path())).is_err());
+
+    let dir = project(
+        "version = 1\n[skills.a]\npath = \"./none\"\n[instructions.b]\npath = \"./none\"\n",
+    );
+    let error = Lock::compute(&read(dir.path())).expect_err("missing");
+    assert_eq!(
+        brief(&error),
+        [".ringfence/ringfence.toml:5:missing-file", ".ringfence/ringfence.toml:3:missing-file"]
+    );
+
+    let dir = project("version = 1\n[skills.a]\nlibrary = \"a:b\"\n");
+    let error = Lock::compute(&read(dir.path())).expect_err("unsupported");
+    assert_eq!(brief(&error), [".ringfence/ringfence.toml:2:unsupported-source"]);
+}
+
+#[test]
+fn references_stay_names_in_pins() {
+    let dir = project(
+        "version = 1\n[servers.s]\ntype = \"stdio\"\ncommand = \"x\"\nenv = { K = \"${PATH}\" }\n",
+    );
+    let lock = Lock::compute(&read(dir.path())).expect("locked");
+    let definition = br#"{"methods":[],"pricing":null,"tools":null,"transport":{"allowed_hosts":[],"args":[],"command":"x","env":{"K":"${PATH}"},"type":"stdio"}}"#;
+    assert_eq!(lock.digest("server", "s"), Some(crate::Digest::framed("server", &[definition])));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in any::<Vec<u8>>()) {
+        let dir = project(&bytes);
+        let _ = Snapshot::read(dir.path());
+    }
+}
