@@ -94,25 +94,24 @@ impl Gateway {
         if held && course.is_open() {
             match self.hold(server).await {
                 Ok(now) => generation = Some(now),
-                Err(error) => cannot_list = Some(error),
+                Err(error) => {
+                    let rule = format!("the tool definitions cannot be seen: {error}");
+                    course.refuse("pin", Layer::Builtin, &rule, "ringfence report");
+                    cannot_list = Some(error);
+                }
             }
         }
         if request.method == "tools/call" && course.is_open() {
-            if let Some(error) = &cannot_list {
-                let rule = format!("its definition cannot be seen: {error}");
-                course.refuse("pin", Layer::Builtin, &rule, "ringfence report");
-            } else {
-                let tool = request.tool().unwrap_or_default();
-                let pin = self.pin(server, tool).unwrap_or(Pin::Unknown);
-                self.last_steps(&mut course, server, &request, pin);
-            }
+            let tool = request.tool().unwrap_or_default();
+            let pin = self.pin(server, tool).unwrap_or(Pin::Unknown);
+            self.last_steps(&mut course, server, &request, pin);
         }
         let list = request.method == "tools/list";
         let passed = self.pass(who, course, server, request, generation).await;
         match (passed, cannot_list) {
             // What went wrong says more than that the pin could not be seen.
             (Err(Attempt::Failed(Error::Refused(_))), Some(error)) => Err(error.into()),
-            (Ok(result), _) if list => Ok(self.filter(who, server, result).await?),
+            (Ok(result), _) if list => Ok(self.filter(server, result).await?),
             (passed, _) => passed,
         }
     }

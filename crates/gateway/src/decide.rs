@@ -91,6 +91,11 @@ impl Gateway {
                     course.refuse("name", Layer::Builtin, &rule, "call a tool of tools/list");
                     return course;
                 }
+                if request.arguments().is_some_and(|arguments| !arguments.is_object()) {
+                    let rule = format!("{name}: its arguments are not an object");
+                    course.refuse("arguments", Layer::Builtin, &rule, "send an object");
+                    return course;
+                }
                 let listed = declared.tools.as_ref();
                 if listed.is_some_and(|tools| !tools.iter().any(|tool| tool.as_str() == name)) {
                     let rule = format!("[servers.{server}] tools does not list {name}");

@@ -38,6 +38,8 @@ impl Gateway {
         {
             return Ok(standing);
         }
+        // If this fails, the next one lists again.
+        self.held(server, |held| held.generation = 0);
         let tools = self.whole_list(server).await?;
         let Some((generation, _)) = self.upstreams.standing(server).await else {
             let reason = "it ended after its tools were listed".to_owned();
@@ -88,27 +90,22 @@ impl Gateway {
     }
 
     /// What the agent sees of a page: the tools that it may call, as they were first defined.
-    pub(crate) async fn filter(
-        &self,
-        _who: &str,
-        server: &ServerId,
-        mut page: Value,
-    ) -> Result<Value, Error> {
+    pub(crate) async fn filter(&self, server: &ServerId, mut page: Value) -> Result<Value, Error> {
         let Some(tools) = page.get_mut("tools").and_then(Value::as_array_mut) else {
             return Err(nonsense("its tool list is not a list"));
         };
         let listed = self.servers.get(server).and_then(|declared| declared.tools.as_ref());
         let mut dropped = Vec::new();
         self.held(server, |held| {
-            let frozen = held.frozen.as_ref();
+            let mut frozen = held.frozen.as_mut();
             tools.retain(|tool| {
                 let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-                if frozen.is_none_or(|frozen| frozen.pin(name) == Pin::Unknown) {
+                if frozen.as_ref().is_none_or(|frozen| frozen.pin(name) == Pin::Unknown) {
                     let why = "it was not in the run's first tools/list, or not fit to be";
                     dropped.push(Dropped { name: shown(name), why: why.into() });
                     return false;
                 }
-                if !frozen.is_some_and(|frozen| frozen.is_first(name, tool)) {
+                if !frozen.as_mut().is_some_and(|frozen| frozen.see(name, tool)) {
                     let why = "its definition is not that of the run's first tools/list";
                     dropped.push(Dropped { name: shown(name), why: why.into() });
                     return false;

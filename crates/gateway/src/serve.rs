@@ -25,12 +25,12 @@ use crate::{Caller, Gateway, JudgedRequest};
 const CONNECTIONS: usize = 256;
 /// Bytes of a request's head.
 const HEAD: usize = 32 * 1024;
-/// For a request's head to arrive.
-const HEAD_WAIT: Duration = Duration::from_secs(30);
+/// For a request's head to arrive, counted from the answer before it: an agent may think for long.
+const HEAD_WAIT: Duration = Duration::from_secs(600);
 
 impl Gateway {
     /// Serves the agent's door: `http://127.0.0.1:<port>/<server>/mcp` for each server. Ends when
-    /// `stop` is true; calls in flight are given up and settled.
+    /// `stop` is true; calls in flight are given up and settled, and the servers are let go.
     ///
     /// # Errors
     /// When the listener cannot be used.
@@ -76,6 +76,7 @@ impl Gateway {
         drop(listener);
         // What is dropped settles itself as cancelled, before this returns.
         connections.shutdown().await;
+        self.upstreams.close().await;
         Ok(())
     }
 

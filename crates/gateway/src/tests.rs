@@ -1,1 +1,7 @@
+//! The gateway between real peers: our doors and clients on loopback, servers over pipes, processes
+//! and HTTP.
 
+mod doors;
+mod rules;
+mod servers;
+mod world;

@@ -56,9 +56,13 @@ impl Frozen {
         }
     }
 
-    /// Whether this very definition is the first one.
-    pub(crate) fn is_first(&self, tool: &str, definition: &Value) -> bool {
-        self.first.get(tool).is_some_and(|first| *first == digest::of(definition))
+    /// Whether this very definition is the first one. Calls follow what was seen last.
+    pub(crate) fn see(&mut self, tool: &str, definition: &Value) -> bool {
+        let digest = digest::of(definition);
+        let Some(first) = self.first.get(tool) else { return false };
+        let same = *first == digest;
+        self.now.insert(tool.to_owned(), digest);
+        same
     }
 }
 
@@ -141,7 +145,9 @@ mod tests {
             json!({"name": "read", "description": "d", "annotations": {"readOnlyHint": true}}),
             json!({"name": "read", "description": "d", "_meta": {"x": 1}}),
         ] {
-            assert!(!frozen.is_first("read", &change));
+            let mut seen = frozen.clone();
+            assert!(!seen.see("read", &change));
+            assert_eq!((seen.pin("read"), seen.pin("write")), (Pin::Changed, Pin::Same));
             let (later, _) = Frozen::take(Some(frozen.clone()), &[change, json!({"name": "new"})]);
             assert_eq!(later.pin("read"), Pin::Changed);
             assert_eq!(later.pin("write"), Pin::Gone);
@@ -150,7 +156,10 @@ mod tests {
             let (again, _) = Frozen::take(Some(later), &tools(&["read", "write"]));
             assert_eq!((again.pin("read"), again.pin("write")), (Pin::Same, Pin::Same));
         }
-        assert!(frozen.is_first("read", &json!({"description": "d", "name": "read"})));
+        let mut frozen = frozen;
+        assert!(frozen.see("read", &json!({"description": "d", "name": "read"})));
+        assert!(!frozen.see("other", &json!({"name": "other"})));
+        assert_eq!((frozen.pin("read"), frozen.pin("other")), (Pin::Same, Pin::Unknown));
     }
 
     #[test]

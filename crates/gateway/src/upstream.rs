@@ -133,6 +133,13 @@ impl Table {
         }
     }
 
+    /// Lets every server go. A later call would connect anew.
+    pub(crate) async fn close(&self) {
+        for slot in self.slots.values() {
+            slot.state.lock().await.live = None;
+        }
+    }
+
     async fn answered(&self, server: &ServerId) {
         if let Some(slot) = self.slots.get(server) {
             slot.state.lock().await.failures = 0;

@@ -170,6 +170,29 @@ async fn bad_servers_fail_the_call_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_server_may_say_that_its_tools_changed_and_ask_for_nothing() {
+    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+    let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(scripted(theirs, move |m| {
+        if m.get("method").is_none() {
+            said.send(m.clone()).unwrap();
+            return Vec::new();
+        }
+        let changed = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n";
+        let ask =
+            b"{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"sampling/createMessage\",\"params\":{}}\n";
+        [&changed[..], &ask[..], &answer(m, json!({}))].concat()
+    }));
+    let upstream = stdio(ours, Opening::Handshake).await.unwrap();
+    assert!(!upstream.take_tools_changed());
+    upstream.request("tools/call", add(), WAIT).await.unwrap();
+    let refused = heard.recv().await.unwrap();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(5), &json!(-32601)));
+    assert!(upstream.take_tools_changed());
+    assert!(!upstream.take_tools_changed());
+}
+
+#[tokio::test]
 async fn what_goes_on_is_what_was_given() {
     let given = json!({"name": "x", "arguments": {"n": 1, "deep": {"unknown": [null, "é"]}}, "surprise": true, "_meta": {"progressToken": "t", "io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
     let (ours, theirs) = tokio::io::duplex(64 * 1024);

@@ -1,0 +1,387 @@
+//! A gateway with a journal in memory, rules that are a list, and a server that does as it is told.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringfence_bundle::{Server, ServerId, ToolName, Transport};
+use ringfence_mcp::{Answer, Asker, Backend, RpcError, serve_stdio};
+use ringfence_policy::{Decision, Layer, Principal};
+use ringfence_record::{Event, Outcome};
+use ringfence_secrets::Secret;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::permit::Evidence;
+use crate::seams::{Boxed, Filled, Journal, Judge, Scrub, Trust, Vault};
+use crate::{Caller, Error, Gateway, JudgedRequest, Launched, Launcher, Waits};
+
+pub(super) const SECRET: &str = "s3cret-value";
+
+#[derive(Default)]
+pub(super) struct Memory {
+    pub(super) events: Mutex<Vec<Event>>,
+    pub(super) full: AtomicBool,
+    pub(super) noted: Notify,
+}
+
+impl Memory {
+    fn add(&self, event: Event) -> Result<(), String> {
+        if self.full.load(Ordering::SeqCst) {
+            return Err("no space left on device".into());
+        }
+        self.events.lock().unwrap().push(event);
+        self.noted.notify_one();
+        Ok(())
+    }
+
+    /// Method or tool, outcome and the last step, of every decision but the gateway's own listings.
+    pub(super) fn decisions(&self) -> Vec<(String, Outcome, String, String)> {
+        let events = self.events.lock().unwrap();
+        let decided = events.iter().filter_map(|event| match event {
+            Event::CallDecided { principal, method, tool, outcome, steps, .. }
+                if principal == "agent" =>
+            {
+                let last = steps.last().unwrap();
+                let what = tool.clone().unwrap_or_else(|| method.clone());
+                Some((what, *outcome, last.check.clone(), last.rule.clone()))
+            }
+            _ => None,
+        });
+        decided.collect()
+    }
+
+    pub(super) fn settled(&self) -> Vec<(u64, String, String)> {
+        let events = self.events.lock().unwrap();
+        let settled = events.iter().filter_map(|event| match event {
+            Event::CallSettled { call, result, detail, .. } => {
+                Some((*call, result.clone(), detail.clone().unwrap_or_default()))
+            }
+            _ => None,
+        });
+        settled.collect()
+    }
+
+    pub(super) async fn until(&self, done: impl Fn(&Self) -> bool) {
+        let wait = async {
+            while !done(self) {
+                self.noted.notified().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), wait).await.expect("it is in the record");
+    }
+}
+
+impl Journal for Memory {
+    fn commit(&self, event: Event) -> Boxed<'_, Result<Evidence, String>> {
+        Box::pin(async move { self.add(event).map(|()| Evidence::test()) })
+    }
+    fn note(&self, event: Event) -> Result<(), String> {
+        self.add(event)
+    }
+}
+
+pub(super) struct Rules;
+impl Judge for Rules {
+    fn tool(&self, _server: &ServerId, tool: &str) -> Decision {
+        let allowed = tool != "forbidden";
+        Decision { allowed, layer: Layer::Machine, rule: "machine.toml:3 \"!forbidden\"".into() }
+    }
+    fn method(&self, _server: &ServerId, method: &str) -> Decision {
+        let allowed = method == "resources/read";
+        Decision { allowed, layer: Layer::Declared, rule: "methods".into() }
+    }
+    fn approval(&self, _server: &ServerId, tool: &str, arguments: &Value) -> Option<String> {
+        (tool == "pay" && arguments["amount"] != 1).then(|| "[[approvals.require]] pay".into())
+    }
+}
+
+pub(super) struct Yes(pub(super) AtomicBool);
+impl Trust for Yes {
+    fn holds(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+pub(super) struct NoVault;
+impl Vault for NoVault {
+    fn fill<'a>(
+        &'a self,
+        _server: &'a ServerId,
+        template: &'a str,
+    ) -> Boxed<'a, Result<Filled, String>> {
+        Box::pin(async move { Ok(Filled { text: template.into(), secrets: Vec::new() }) })
+    }
+    fn scrubber(&self, _secrets: Vec<(String, Secret)>) -> Arc<dyn Scrub> {
+        Arc::new(Hide)
+    }
+}
+
+struct Hide;
+impl Scrub for Hide {
+    fn scrub(&self, value: &mut Value) -> bool {
+        let text = value.to_string();
+        *value = serde_json::from_str(&text.replace(SECRET, "***")).unwrap();
+        text.contains(SECRET)
+    }
+}
+
+/// The server behind the gateway.
+pub(super) struct Tools {
+    pub(super) list: Mutex<Vec<Value>>,
+    pub(super) calls: Mutex<Vec<(String, Option<Value>)>>,
+    pub(super) hanging: Notify,
+    pub(super) dropped: Arc<Notify>,
+    pub(super) journal: Arc<Memory>,
+    pub(super) says: Mutex<Value>,
+}
+
+pub(super) fn tool(name: &str, description: &str) -> Value {
+    json!({"name": name, "description": description, "inputSchema": {"type": "object"}, "x-own": 1})
+}
+
+struct Dropped(Arc<Notify>);
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+impl Backend for Tools {
+    fn request<'a>(
+        &'a self,
+        _asker: &'a Asker,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'a>> {
+        Box::pin(async move {
+            // Whatever arrives was decided, and the decision is in the record by now.
+            let decided = self.journal.events.lock().unwrap().iter().rev().any(|event| {
+                matches!(event, Event::CallDecided { method: m, outcome: Outcome::Allowed, .. }
+                    if m == method || method == "server/discover" || method == "initialize")
+            });
+            assert!(decided, "{method} came without a decision");
+            self.calls.lock().unwrap().push((method.to_owned(), params.clone()));
+            let params = params.unwrap_or_default();
+            match method {
+                "initialize" | "server/discover" => Ok(json!({
+                    "capabilities": {"tools": {"listChanged": true}, "resources": {}, "prompts": {}},
+                    "serverInfo": {"name": "tools", "version": "1"},
+                    "instructions": "be kind",
+                })),
+                // Two tools a page.
+                "tools/list" => {
+                    let list = self.list.lock().unwrap();
+                    let from = params["cursor"].as_str().map_or(0, |at| at.parse().unwrap());
+                    let page: Vec<_> = list.iter().skip(from).take(2).cloned().collect();
+                    let mut result = json!({"tools": page, "x-page": from});
+                    if from + 2 < list.len() {
+                        result["nextCursor"] = json!((from + 2).to_string());
+                    }
+                    Ok(result)
+                }
+                "tools/call" => match params["name"].as_str().unwrap() {
+                    "hang" => {
+                        let _dropped = Dropped(Arc::clone(&self.dropped));
+                        self.hanging.notify_one();
+                        std::future::pending().await
+                    }
+                    "die" => std::process::exit(7),
+                    "fail" => Err(RpcError {
+                        code: -32050,
+                        message: self.says.lock().unwrap().to_string(),
+                        data: Some(json!({"own": true})),
+                    }),
+                    "say" => Ok(json!({"content": [], "said": *self.says.lock().unwrap()})),
+                    _ => Ok(json!({"content": [], "echo": params})),
+                },
+                _ => Ok(json!({"contents": []})),
+            }
+        })
+    }
+}
+
+/// Serves `Tools` over a pipe in this process; each launch is a new pipe.
+pub(super) struct Pipes {
+    pub(super) tools: Arc<Tools>,
+    pub(super) launches: AtomicUsize,
+    pub(super) live: Arc<Mutex<Option<tokio::task::AbortHandle>>>,
+    pub(super) broken: AtomicBool,
+}
+
+impl Pipes {
+    /// As a server that dies.
+    fn kill(&self) {
+        self.live.lock().unwrap().take().expect("it lives").abort();
+    }
+}
+
+impl Launcher for Pipes {
+    fn launch<'a>(
+        &'a self,
+        _server: &'a ServerId,
+    ) -> Pin<Box<dyn Future<Output = Result<Launched, String>> + Send + 'a>> {
+        Box::pin(async move {
+            self.launches.fetch_add(1, Ordering::SeqCst);
+            if self.broken.load(Ordering::SeqCst) {
+                return Err("/home/someone/bin/tool is missing".into());
+            }
+            let (ours, mut near) = tokio::io::duplex(64 * 1024);
+            let (mut far, theirs) = tokio::io::duplex(64 * 1024);
+            let (read, write) = tokio::io::split(theirs);
+            tokio::spawn(serve_stdio(Arc::clone(&self.tools) as Arc<dyn Backend>, read, write));
+            // Cutting this wire is the death of the server, as far as anyone can see.
+            let wire =
+                tokio::spawn(
+                    async move { tokio::io::copy_bidirectional(&mut near, &mut far).await },
+                );
+            *self.live.lock().unwrap() = Some(wire.abort_handle());
+            let (stdout, stdin) = tokio::io::split(ours);
+            Ok(Launched {
+                stdin: Box::new(stdin),
+                stdout: Box::new(stdout),
+                secrets: Vec::new(),
+                guard: Box::new(()),
+            })
+        })
+    }
+}
+
+pub(super) struct World {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) journal: Arc<Memory>,
+    pub(super) trust: Arc<Yes>,
+    pub(super) tools: Arc<Tools>,
+    pub(super) pipes: Arc<Pipes>,
+}
+
+pub(super) fn id(name: &str) -> ServerId {
+    ServerId::parse(name).unwrap()
+}
+
+pub(super) fn stdio() -> Transport {
+    Transport::Stdio {
+        command: "unused".into(),
+        args: Vec::new(),
+        env: BTreeMap::new(),
+        allowed_hosts: Vec::new(),
+    }
+}
+
+pub(super) fn new_tools(journal: &Arc<Memory>) -> Arc<Tools> {
+    let names = ["echo", "hang", "fail", "say", "forbidden", "pay", "unlisted"];
+    Arc::new(Tools {
+        list: Mutex::new(names.iter().map(|name| tool(name, "a tool")).collect()),
+        calls: Mutex::default(),
+        hanging: Notify::new(),
+        dropped: Arc::default(),
+        journal: Arc::clone(journal),
+        says: Mutex::new(json!("nothing")),
+    })
+}
+
+impl World {
+    /// One stdio server, `s`, that lists every tool but `unlisted`.
+    pub(super) fn new() -> Self {
+        Self::with(stdio(), Duration::from_secs(10))
+    }
+
+    pub(super) fn with(transport: Transport, call: Duration) -> Self {
+        let journal = Arc::<Memory>::default();
+        let tools = new_tools(&journal);
+        Self::from_parts(transport, call, journal, tools)
+    }
+
+    pub(super) fn from_parts(
+        transport: Transport,
+        call: Duration,
+        journal: Arc<Memory>,
+        tools: Arc<Tools>,
+    ) -> Self {
+        let pipes = Arc::new(Pipes {
+            tools: Arc::clone(&tools),
+            launches: AtomicUsize::new(0),
+            live: Arc::default(),
+            broken: AtomicBool::new(false),
+        });
+        let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
+        Self::launched(transport, call, journal, tools, pipes, launcher)
+    }
+
+    pub(super) fn launched(
+        transport: Transport,
+        call: Duration,
+        journal: Arc<Memory>,
+        tools: Arc<Tools>,
+        pipes: Arc<Pipes>,
+        launcher: Arc<dyn Launcher>,
+    ) -> Self {
+        let trust = Arc::new(Yes(AtomicBool::new(true)));
+        let listed = ["echo", "hang", "fail", "say", "forbidden", "pay", "new", "die", "Echo"];
+        let server = Server {
+            transport,
+            tools: Some(listed.iter().map(|name| ToolName::parse(name).unwrap()).collect()),
+            methods: vec!["resources/read".into()],
+            pricing: None,
+        };
+        let waits = Waits { connect: Duration::from_secs(10), call };
+        let gateway = Gateway::assemble(
+            BTreeMap::from([(id("s"), server)]),
+            Arc::clone(&journal) as Arc<dyn Journal>,
+            Arc::new(Rules),
+            Arc::clone(&trust) as Arc<dyn Trust>,
+            Arc::new(NoVault),
+            launcher,
+            waits,
+        );
+        Self { gateway, journal, trust, tools, pipes }
+    }
+
+    /// The server dies, and this is seen.
+    pub(super) async fn kill(&self) {
+        self.pipes.kill();
+        while self.gateway.upstreams.standing(&id("s")).await.is_some() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, Error> {
+        let caller = Caller { principal: Principal::Agent };
+        let request = JudgedRequest::from_door(method, Some(params));
+        self.gateway.call(&caller, &id("s"), request).await
+    }
+
+    pub(super) async fn call(&self, tool: &str, arguments: Value) -> Result<Value, Error> {
+        self.request("tools/call", json!({"name": tool, "arguments": arguments})).await
+    }
+
+    /// The tools that the server itself was asked to call.
+    pub(super) fn reached(&self) -> Vec<String> {
+        let calls = self.tools.calls.lock().unwrap();
+        let called = calls.iter().filter(|(method, _)| method == "tools/call");
+        called.map(|(_, p)| p.as_ref().unwrap()["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The agent's door.
+    pub(super) fn serve(
+        &self,
+    ) -> (SocketAddr, tokio::sync::watch::Sender<bool>, tokio::task::JoinHandle<std::io::Result<()>>)
+    {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let serving = tokio::spawn(Arc::clone(&self.gateway).serve(listener, stopped));
+        (address, stop, serving)
+    }
+}
+
+pub(super) fn check_of(error: &Error) -> String {
+    match error {
+        Error::Refused(refusal) => refusal.check.clone(),
+        other => format!("{other:?}"),
+    }
+}
