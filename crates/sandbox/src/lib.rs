@@ -7,6 +7,4 @@ mod spec;
 mod sys;
 
 pub use error::Error;
-pub use spec::{
-    Exit, Keeper, Limits, Missing, Mount, Probe, Rule, Spec, Streams, Usage,
-};
+pub use spec::{Exit, Keeper, Limits, Missing, Mount, Probe, Rule, Spec, Streams, Usage};

@@ -241,10 +241,13 @@ fn candidates(mounts: &str, ours: &str, name: &str, wanted: &[&str]) -> Vec<Cand
                     wanted.iter().filter(has).map(|n| (*n).to_owned()).collect::<Vec<_>>()
                 };
                 let controllers = holds(options);
-                let mut lines = ours.lines().filter_map(|line| line.splitn(3, ':').collect::<Vec<_>>().try_into().ok());
+                let mut lines = ours
+                    .lines()
+                    .filter_map(|line| line.splitn(3, ':').collect::<Vec<_>>().try_into().ok());
                 let path = lines.find_map(|[_, names, path]: [&str; 3]| {
-                    (!controllers.is_empty() && controllers.iter().all(|c| names.split(',').any(|n| n == c)))
-                        .then_some(path)
+                    (!controllers.is_empty()
+                        && controllers.iter().all(|c| names.split(',').any(|n| n == c)))
+                    .then_some(path)
                 });
                 if let Some(folder) = path.and_then(|path| place(point, root, path)) {
                     let folder = folder.join(name);
@@ -255,8 +258,8 @@ fn candidates(mounts: &str, ours: &str, name: &str, wanted: &[&str]) -> Vec<Cand
                 let path = ours.lines().find_map(|line| line.strip_prefix("0::"));
                 let Some(own) = path.and_then(|path| place(point, root, path)) else { continue };
                 for folder in own.ancestors().take_while(|f| f.starts_with(point)).take(4) {
-                    let enabled =
-                        fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
+                    let enabled = fs::read_to_string(folder.join("cgroup.subtree_control"))
+                        .unwrap_or_default();
                     let controllers = enabled.split_whitespace().map(str::to_owned).collect();
                     let folder = folder.join(name);
                     list.push(Candidate { controllers, folder, version_2: true });

@@ -32,17 +32,12 @@ impl Channel {
     ///
     /// # Errors
     /// `EPIPE` when the other side is gone.
-    pub(crate) fn send<M: Serialize>(
-        &self,
-        message: &M,
-        fds: &[BorrowedFd<'_>],
-    ) -> io::Result<()> {
+    pub(crate) fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let body = serde_json::to_vec(message).map_err(io::Error::other)?;
         let length = u32::try_from(body.len()).map_err(io::Error::other)?;
         let mut frame = length.to_ne_bytes().to_vec();
         frame.extend_from_slice(&body);
-        let mut space =
-            vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut sent = 0;
         while sent < frame.len() {
             let mut control = SendAncillaryBuffer::new(&mut space);
@@ -86,25 +81,20 @@ impl Channel {
 
     /// Fills the buffer. `false` when the other side closed before the first byte.
     fn fill(&self, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<bool> {
-        let mut space =
-            vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut filled = 0;
         while filled < buffer.len() {
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut slices = [IoSliceMut::new(&mut buffer[filled..])];
             let flags = RecvFlags::CMSG_CLOEXEC;
-            let received = match rustix::net::recvmsg(
-                &self.socket,
-                &mut slices,
-                &mut control,
-                flags,
-            ) {
-                Ok(received) => received,
-                Err(rustix::io::Errno::INTR) => continue,
-                // A peer that died with bytes unread resets the stream: for us that is its end.
-                Err(rustix::io::Errno::CONNRESET) if filled == 0 => return Ok(false),
-                Err(error) => return Err(error.into()),
-            };
+            let received =
+                match rustix::net::recvmsg(&self.socket, &mut slices, &mut control, flags) {
+                    Ok(received) => received,
+                    Err(rustix::io::Errno::INTR) => continue,
+                    // A peer that died with bytes unread resets the stream: for us that is its end.
+                    Err(rustix::io::Errno::CONNRESET) if filled == 0 => return Ok(false),
+                    Err(error) => return Err(error.into()),
+                };
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(passed) = message {
                     fds.extend(passed);

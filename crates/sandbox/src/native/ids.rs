@@ -32,7 +32,9 @@ impl Identity {
     /// [`Error::Step`] when we are root in a user namespace with no other id to give.
     pub(crate) fn choose() -> Result<Self> {
         let map = |path| fs::read_to_string(path).step("read our own id mapping");
-        let random = getrandom::u32().map_err(|e| io::Error::other(e.to_string())).step("get random bytes")?;
+        let random = getrandom::u32()
+            .map_err(|e| io::Error::other(e.to_string()))
+            .step("get random bytes")?;
         choose(
             rustix::process::geteuid().as_raw(),
             rustix::process::getegid().as_raw(),
@@ -83,7 +85,11 @@ struct Extent {
 fn parse_map(text: &str) -> Vec<Extent> {
     let line = |line: &str| {
         let mut numbers = line.split_ascii_whitespace().map(|n| n.parse::<u32>().ok());
-        Some(Extent { inside: numbers.next()??, outside: numbers.next()??, count: numbers.next()?? })
+        Some(Extent {
+            inside: numbers.next()??,
+            outside: numbers.next()??,
+            count: numbers.next()??,
+        })
     };
     text.lines().filter_map(line).collect()
 }
@@ -104,9 +110,8 @@ fn choose(euid: u32, egid: u32, uids: &[Extent], gids: &[Extent], random: u32) -
             ),
         }),
         (0, None) => {
-            let none = || {
-                Error::Spec("no unprivileged id is mapped in our own user namespace".into())
-            };
+            let none =
+                || Error::Spec("no unprivileged id is mapped in our own user namespace".into());
             let uid = pick(uids, random).ok_or_else(none)?;
             let gid = pick(gids, random).ok_or_else(none)?;
             Ok(Identity::Other { uid, gid })

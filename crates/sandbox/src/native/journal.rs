@@ -48,8 +48,7 @@ pub(crate) struct Journal {
 impl Journal {
     /// A journal of its own in a run's folder. Nothing is written until there is something to say.
     pub(crate) fn new(run_dir: &Path, id: &str, project: &Path) -> Self {
-        let entries =
-            Entries { project: project.as_os_str().to_owned(), ..Entries::default() };
+        let entries = Entries { project: project.as_os_str().to_owned(), ..Entries::default() };
         Self { file: run_dir.join(format!("{PREFIX}{id}.json")), entries }
     }
 
@@ -89,7 +88,8 @@ impl Journal {
         let new = self.file.with_extension("new");
         let write = || -> io::Result<()> {
             let mut options = fs::OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
             file.write_all(&text?)?;
             fs::rename(&new, &self.file)
         };

@@ -127,7 +127,8 @@ impl Prepared {
 
 /// Eight random hexadecimal digits.
 pub(crate) fn random_id() -> Result<String> {
-    let number = getrandom::u32().map_err(|e| io::Error::other(e.to_string())).step("get random bytes")?;
+    let number =
+        getrandom::u32().map_err(|e| io::Error::other(e.to_string())).step("get random bytes")?;
     Ok(format!("{number:08x}"))
 }
 
@@ -149,7 +150,8 @@ fn check(spec: &Spec) -> Result<program::Program> {
     if spec.read.len() + 8 > FDS_MAX {
         return Err(Error::Spec(format!("more than {} granted paths", FDS_MAX - 8)));
     }
-    let search = spec.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+    let search =
+        spec.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
     let search = search.unwrap_or(OsStr::new(DEFAULT_PATH));
     let granted: Vec<&Path> =
         spec.read.iter().map(PathBuf::as_path).chain([spec.project.as_path()]).collect();

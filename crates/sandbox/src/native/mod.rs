@@ -127,4 +127,3 @@ impl Drop for Cleanup {
         self.run();
     }
 }
-

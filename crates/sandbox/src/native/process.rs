@@ -85,10 +85,8 @@ impl Init {
         let status = rustix::process::waitid(WaitId::PidFd(self.child.pidfd.as_fd()), options);
         // Before its exec it exits with the number of the error.
         let number = status.ok().flatten().and_then(|s| s.exit_status()).filter(|n| *n != 0);
-        let source = number.map_or_else(
-            || io::Error::other("it ended too early"),
-            io::Error::from_raw_os_error,
-        );
+        let source = number
+            .map_or_else(|| io::Error::other("it ended too early"), io::Error::from_raw_os_error);
         let hint = number.and_then(|_| hints::user_namespaces(&source));
         Error::Step { step: "start the sandbox's init".into(), source, hint }
     }

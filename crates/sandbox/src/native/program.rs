@@ -33,10 +33,15 @@ pub(crate) struct Program {
 /// # Errors
 /// [`Error::Spec`]: it is missing, not a file, not executable, or its interpreter is not visible.
 pub(crate) fn resolve(program: &Path, granted: &[&Path], search: &OsStr) -> Result<Program> {
-    let visible =
-        |path: &Path| SYSTEM.iter().map(Path::new).chain(granted.iter().copied()).any(|root| path.starts_with(root));
-    let Walk { file, mut links } = walk(program)
-        .map_err(|error| Error::Spec(format!("{}: {error}", program.display())))?;
+    let visible = |path: &Path| {
+        SYSTEM
+            .iter()
+            .map(Path::new)
+            .chain(granted.iter().copied())
+            .any(|root| path.starts_with(root))
+    };
+    let Walk { file, mut links } =
+        walk(program).map_err(|error| Error::Spec(format!("{}: {error}", program.display())))?;
     let meta = fs::metadata(&file)
         .map_err(|error| Error::Spec(format!("{}: {error}", program.display())))?;
     if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {

@@ -111,4 +111,3 @@ pub(crate) fn map_owner(tree: &OwnedFd, owner: &Held, identity: Identity) -> Res
     };
     mount_setattr(tree, mapped).step_hint("map the project's owner to the agent", hints::id_mapping)
 }
-

@@ -33,9 +33,11 @@ pub(crate) fn of(init: Pid) -> Usage {
 
 fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
-    let lists = threads.into_iter().flatten().flatten().filter_map(|thread| {
-        fs::read_to_string(thread.path().join("children")).ok()
-    });
+    let lists = threads
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| numbers(&list)).collect()
 }
 

@@ -67,8 +67,7 @@ pub(crate) fn loopback_up(socket: impl AsFd) -> io::Result<()> {
     request.ifr_ifru.ifru_flags =
         libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).expect("small flags");
     // SAFETY: SIOCSIFFLAGS reads an ifreq, which lives until the call returns.
-    let done = unsafe {
-        libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
-    };
+    let done =
+        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

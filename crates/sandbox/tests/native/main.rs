@@ -3,6 +3,8 @@
 //! The test program is three things: the test runner, the supervisor of one sandbox (in a process
 //! of its own, so that it can be an ordinary user and can be killed), and a sandbox's init.
 
+#![allow(unreachable_pub, reason = "one test program of several files")]
+
 mod files;
 mod kernel;
 mod lifecycle;

@@ -30,11 +30,7 @@ struct Parts {
 }
 
 impl Agent {
-    pub(super) fn new(
-        blueprint: Blueprint,
-        stdio: [OwnedFd; 3],
-        confinement: Confinement,
-    ) -> Self {
+    pub(super) fn new(blueprint: Blueprint, stdio: [OwnedFd; 3], confinement: Confinement) -> Self {
         Self { blueprint, parts: Some(Parts { stdio, confinement }) }
     }
 

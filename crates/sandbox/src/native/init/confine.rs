@@ -27,15 +27,8 @@ const FILES_MAX: u64 = 65_536;
 const LOCKED_MAX: u64 = 8 << 20;
 
 /// Devices that may be written to.
-const DEVICES: [&str; 7] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/pts",
-];
+const DEVICES: [&str; 7] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"];
 
 /// What is put on a process right before it becomes the agent.
 #[derive(Debug)]
@@ -56,14 +49,13 @@ pub(super) fn prepare(
     stdio: &[&OwnedFd; 3],
 ) -> Result<Confinement> {
     let (ruleset, signals_scoped) = landlock_rules(built, stdio)?;
-    let restrictions =
-        seccomp::Restrictions { own_affinity: bounds.cpus.is_none(), own_group_only: !signals_scoped };
+    let restrictions = seccomp::Restrictions {
+        own_affinity: bounds.cpus.is_none(),
+        own_group_only: !signals_scoped,
+    };
     let filters = seccomp::filters(restrictions)?;
-    let mut limits = vec![
-        (Resource::Core, 0),
-        (Resource::Memlock, LOCKED_MAX),
-        (Resource::Nofile, FILES_MAX),
-    ];
+    let mut limits =
+        vec![(Resource::Core, 0), (Resource::Memlock, LOCKED_MAX), (Resource::Nofile, FILES_MAX)];
     // The kernel counts per user namespace and uid, so these are the sandbox's own processes
     // alone; the init is one of them.
     limits.extend(bounds.pids.map(|pids| (Resource::Nproc, pids.saturating_add(1))));

@@ -58,7 +58,8 @@ pub(super) fn fill(root: &Root) -> Result<()> {
     );
     let group = format!("root:x:0:\nagent:x:{INSIDE}:\nnogroup:x:65534:\n");
     let hosts = "127.0.0.1 localhost\n";
-    let switch = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n";
+    let switch =
+        "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n";
     for (name, text) in [
         ("passwd", passwd.as_str()),
         ("group", group.as_str()),

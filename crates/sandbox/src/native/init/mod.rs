@@ -121,15 +121,13 @@ fn unshare_cgroup() -> Result<()> {
 }
 
 fn listen(ports: &[u16]) -> Result<Vec<TcpListener>> {
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        None,
-    )
-    .step("open a socket")?;
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
+            .step("open a socket")?;
     sys::loopback_up(&socket).step("bring the loopback interface up")?;
     let bind = |port: &u16| {
-        TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).step(format!("listen on port {port} inside"))
+        TcpListener::bind((Ipv4Addr::LOCALHOST, *port))
+            .step(format!("listen on port {port} inside"))
     };
     ports.iter().map(bind).collect()
 }
@@ -138,10 +136,7 @@ fn listen(ports: &[u16]) -> Result<Vec<TcpListener>> {
 /// whatever else is left.
 fn watch(channel: &Channel, children: &OwnedFd, agent: Pid) -> Result<()> {
     loop {
-        let mut fds = [
-            PollFd::new(channel, PollFlags::IN),
-            PollFd::new(children, PollFlags::IN),
-        ];
+        let mut fds = [PollFd::new(channel, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
         match rustix::event::poll(&mut fds, None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,

@@ -165,7 +165,8 @@ impl Root {
             let Some(point) = line.split(|byte| *byte == b' ').nth(4) else { continue };
             let point = Path::new(OsStr::from_bytes(point));
             let Ok(relative) = point.strip_prefix("/") else { continue };
-            if !SYSTEM.iter().any(|name| relative.starts_with(name) && relative != Path::new(name)) {
+            if !SYSTEM.iter().any(|name| relative.starts_with(name) && relative != Path::new(name))
+            {
                 continue;
             }
             let Ok(target) = open_at(&self.fd, relative) else { continue };
@@ -323,8 +324,7 @@ pub(super) fn open_at(folder: &OwnedFd, path: &Path) -> rustix::io::Result<Owned
 
 /// Mounts a detached tree on what a descriptor stands for.
 pub(super) fn attach(tree: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<()> {
-    let flags =
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     rustix::mount::move_mount(tree, "", target, "", flags)
 }
 

@@ -71,8 +71,11 @@ fn place(root: &Root, project: &Path, path: &Path, rule: Option<Rule>) -> Result
         Some(Rule::ReadOnly) => read_only(&tree).step(step())?,
         Some(Rule::Writable | Rule::Pinned) => {
             // Only this mount: what the host has mounted beneath it stays read-only.
-            let attributes =
-                Attributes { clear: libc::MOUNT_ATTR_RDONLY, private: true, ..Attributes::default() };
+            let attributes = Attributes {
+                clear: libc::MOUNT_ATTR_RDONLY,
+                private: true,
+                ..Attributes::default()
+            };
             mount_setattr(&tree, attributes).step_hint(step(), |error| {
                 (error.raw_os_error() == Some(libc::EPERM))
                     .then(|| "the host has it mounted read-only".into())

@@ -91,9 +91,7 @@ fn refused(restrictions: Restrictions) -> Result<Rules> {
     // the lower half of the number only, and so do we.
     let ioctl = list::TERMINAL_REQUESTS
         .iter()
-        .map(|request| {
-            condition(1, SeccompCmpOp::Eq, *request).and_then(|c| one(vec![c]))
-        })
+        .map(|request| condition(1, SeccompCmpOp::Eq, *request).and_then(|c| one(vec![c])))
         .collect::<Result<_>>()?;
     rules.insert(libc::SYS_ioctl, ioctl);
 
@@ -127,9 +125,7 @@ fn refused(restrictions: Restrictions) -> Result<Rules> {
 fn rule(conditions: &[(u8, SeccompCmpOp, i32)]) -> Result<SeccompRule> {
     conditions
         .iter()
-        .map(|(index, op, value)| {
-            condition(*index, op.clone(), u64::from(value.cast_unsigned()))
-        })
+        .map(|(index, op, value)| condition(*index, op.clone(), u64::from(value.cast_unsigned())))
         .collect::<Result<_>>()
         .and_then(one)
 }
