@@ -1,0 +1,258 @@
+//! Trying the sandbox from inside: what must fail, and what must work so that failing means
+//! something.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::Access;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, Signal};
+
+use crate::native::wire::{Blueprint, Targets};
+use crate::sys;
+use crate::{Probe, Rule};
+
+/// Addresses of the world: by each family, of a public resolver, of a cloud's metadata service.
+const WORLD: [&str; 4] =
+    ["1.1.1.1:443", "[2606:4700:4700::1111]:443", "169.254.169.254:80", "8.8.8.8:53"];
+
+/// Sockets by which daemons of the host are reached.
+const SOCKETS: [&str; 6] = [
+    "/run/docker.sock",
+    "/var/run/docker.sock",
+    "/run/containerd/containerd.sock",
+    "/run/dbus/system_bus_socket",
+    "/run/systemd/private",
+    "/tmp/.X11-unix/X0",
+];
+
+/// How long the positive control may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Paths of the project that are tried.
+const RULES_MAX: usize = 64;
+
+/// Name of a file that must not come into being.
+const ATTEMPT: &str = ".ringfence-probe";
+
+/// Tries everything.
+pub(super) fn run(blueprint: &Blueprint, targets: &Targets) -> Vec<Probe> {
+    let mut found = Vec::new();
+    network(targets, &mut found);
+    sockets(targets, &mut found);
+    files(blueprint, targets, &mut found);
+    kernel(&mut found);
+    controls(blueprint, targets, &mut found);
+    found
+}
+
+/// Something that must fail.
+fn must_fail<T>(check: impl Into<String>, attempt: io::Result<T>) -> Probe {
+    let check = check.into();
+    match attempt {
+        Ok(_) => Probe { check, result: "reachable".into(), ok: false, detail: "it worked".into() },
+        Err(error) => {
+            Probe { check, result: "blocked".into(), ok: true, detail: error.to_string() }
+        }
+    }
+}
+
+/// Something that must work.
+fn must_work(check: impl Into<String>, attempt: io::Result<String>) -> Probe {
+    let (ok, detail) = match attempt {
+        Ok(detail) => (true, detail),
+        Err(error) => (false, error.to_string()),
+    };
+    Probe { check: check.into(), result: "control".into(), ok, detail }
+}
+
+fn network(targets: &Targets, found: &mut Vec<Probe>) {
+    found.push(must_fail("default route", foreign_route()));
+    let world = WORLD.iter().filter_map(|address| address.parse().ok());
+    for address in world {
+        found.push(must_fail(format!("connect {address}"), connect(address)));
+    }
+    let servers = targets.name_servers.iter().copied().chain([IpAddr::from([8, 8, 8, 8])]);
+    for server in servers {
+        found.push(must_fail(format!("send a query to {server}:53"), query(server)));
+    }
+    for host in &targets.host_addresses {
+        let address = SocketAddr::new(*host, 80);
+        found.push(must_fail(format!("connect host {address}"), connect(address)));
+    }
+    if let Some(port) = targets.host_port {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        // Here there is a route, so the answer is worth waiting for: it comes at once.
+        let attempt = TcpStream::connect_timeout(&address, PATIENCE);
+        found.push(must_fail("connect the host's loopback", attempt));
+    }
+}
+
+/// A route by another interface than loopback.
+fn foreign_route() -> io::Result<()> {
+    let four = fs::read_to_string("/proc/self/net/route")?;
+    let six = fs::read_to_string("/proc/self/net/ipv6_route").unwrap_or_default();
+    let four = four.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    let six = six.lines().filter_map(|line| line.split_whitespace().last());
+    if four.chain(six).any(|interface| interface != "lo") {
+        return Ok(());
+    }
+    Err(io::Error::other("only loopback has routes"))
+}
+
+/// A connection that does not wait: one under way counts as made.
+fn connect(address: SocketAddr) -> io::Result<()> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn query(server: IpAddr) -> io::Result<usize> {
+    let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    let address = SocketAddr::new(server, 53);
+    let sent = rustix::net::sendto(&socket, b"?", rustix::net::SendFlags::empty(), &address)?;
+    // A name server on the loopback address of the host: inside, nobody listens there. The refusal
+    // comes back at once, and the next call tells.
+    if server.is_loopback() {
+        rustix::net::connect(&socket, &address)?;
+        rustix::net::send(&socket, b"?", rustix::net::SendFlags::empty())?;
+        let mut buffer = [0u8; 1];
+        rustix::net::recv(&socket, &mut buffer, rustix::net::RecvFlags::empty())?;
+    }
+    Ok(sent)
+}
+
+fn sockets(targets: &Targets, found: &mut Vec<Probe>) {
+    let known = SOCKETS.iter().map(PathBuf::from);
+    for path in known.chain(targets.sockets.iter().map(PathBuf::from)) {
+        found.push(must_fail(format!("connect {}", path.display()), UnixStream::connect(&path)));
+    }
+    if let Some(name) = &targets.host_abstract {
+        let connect = || -> io::Result<()> {
+            let address = SocketAddrUnix::new_abstract_name(name)?;
+            let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+            let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+            Ok(rustix::net::connect(&socket, &address)?)
+        };
+        found.push(must_fail("connect an abstract socket of the host", connect()));
+    }
+}
+
+fn files(blueprint: &Blueprint, targets: &Targets, found: &mut Vec<Probe>) {
+    for folder in ["/", "/usr", "/etc", "/proc/sys/kernel"] {
+        found.push(must_fail(format!("create a file in {folder}"), create(Path::new(folder))));
+    }
+    for path in &targets.unseen {
+        let path = Path::new(path);
+        found.push(must_fail(format!("read {}", path.display()), read(path)));
+    }
+    let project = Path::new(&blueprint.project.path);
+    let rules: Vec<(PathBuf, Rule)> = blueprint
+        .rules
+        .iter()
+        .map(|(path, rule)| (project.join(path).components().collect(), *rule))
+        .collect();
+    // Where two rules name one path, the later one holds.
+    let last = |at: usize| !rules[at + 1..].iter().any(|(path, _)| *path == rules[at].0);
+    if !rules.iter().any(|(path, rule)| path == project && *rule == Rule::Writable) {
+        found.push(must_fail("create a file in the project", create(project)));
+    }
+    let held = rules.iter().enumerate().filter(|(at, _)| last(*at)).map(|(_, pair)| pair);
+    for (path, rule) in held.take(RULES_MAX) {
+        let shown = path.display();
+        match rule {
+            Rule::ReadOnly => found.push(must_fail(format!("write {shown}"), write(path))),
+            Rule::Masked => found.push(must_fail(format!("read {shown}"), read(path))),
+            Rule::Writable | Rule::Pinned => {}
+        }
+    }
+}
+
+fn create(folder: &Path) -> io::Result<()> {
+    let path = folder.join(ATTEMPT);
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(&path)?;
+    let _ = fs::remove_file(path);
+    Ok(())
+}
+
+fn write(path: &Path) -> io::Result<()> {
+    if fs::metadata(path)?.is_dir() {
+        return create(path);
+    }
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    fs::OpenOptions::new().write(true).custom_flags(flags).open(path).map(drop)
+}
+
+/// Opens a file, or lists a folder that is not empty.
+fn read(path: &Path) -> io::Result<()> {
+    if !fs::metadata(path)?.is_dir() {
+        let options = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        return options.map(drop);
+    }
+    fs::read_dir(path).map(drop)
+}
+
+fn kernel(found: &mut Vec<Probe>) {
+    let init = Pid::INIT;
+    let unshare = sys::unshare(libc::CLONE_NEWUSER);
+    found.push(must_fail("make a user namespace", unshare));
+    for (name, family, kind) in [
+        ("open a raw socket", AddressFamily::INET, SocketType::RAW),
+        ("open a packet socket", AddressFamily::PACKET, SocketType::RAW),
+        ("open a netlink socket", AddressFamily::NETLINK, SocketType::DGRAM),
+    ] {
+        let socket = rustix::net::socket(family, kind, None);
+        found.push(must_fail(name, socket.map_err(io::Error::from)));
+    }
+    found.push(must_fail("trace the init", sys::trace(init)));
+    for file in ["environ", "mem", "root/", "cwd/", "fd/3"] {
+        let path = Path::new("/proc/1").join(file);
+        found.push(must_fail(format!("open {}", path.display()), read(&path)));
+    }
+    // Where the kernel lets the signal through it has no effect: otherwise this answer would not
+    // come.
+    let killed = rustix::process::kill_process(init, Signal::KILL).map_err(io::Error::from);
+    let ignored = killed.and_then(|()| Err::<(), _>(io::Error::other("the init ignores it")));
+    found.push(must_fail("kill the init", ignored));
+}
+
+fn controls(blueprint: &Blueprint, targets: &Targets, found: &mut Vec<Probe>) {
+    if let Some(port) = targets.control {
+        found.push(must_work(format!("control: ask 127.0.0.1:{port}"), ask(port)));
+    }
+    let scratch = create(Path::new("/tmp")).map(|()| "made and removed".to_owned());
+    found.push(must_work("control: create a file in /tmp", scratch));
+    let program = rustix::fs::access(PathBuf::from(&blueprint.program), Access::EXEC_OK);
+    let program = program.map(|()| "may be executed".to_owned()).map_err(io::Error::from);
+    found.push(must_work("control: the program", program));
+}
+
+/// An HTTP request, to which any answer will do.
+fn ask(port: u16) -> io::Result<String> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let mut head = [0; 12];
+    stream.read_exact(&mut head)?;
+    if !head.starts_with(b"HTTP/1.") {
+        return Err(io::Error::other("not an HTTP answer"));
+    }
+    let head = OsString::from_vec(head.to_vec());
+    Ok(head.to_string_lossy().into_owned())
+}

@@ -1,0 +1,141 @@
+//! Which system calls the agent may make.
+//!
+//! Three filters, the kernel runs all of them and takes the strictest answer: what is not on the
+//! list does not exist (`ENOSYS`, so that a C library falls back); what is dangerous on a call that
+//! is on the list is `EPERM`; socket families other than Unix and internet are `EAFNOSUPPORT`.
+//! A foreign ABI (i386) kills the process; x32 calls are not on the list.
+
+mod list;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+use crate::error::{Result, Step};
+
+/// What is refused only in some sandboxes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Restrictions {
+    /// Whether processes may choose their CPUs: not where a CPU limit is kept by affinity.
+    pub(super) own_affinity: bool,
+    /// Whether `kill(0, …)` is refused, since the process group reaches out of the sandbox and
+    /// Landlock does not keep signals within it (before Linux 6.12).
+    pub(super) own_group_only: bool,
+}
+
+/// An old way to open packet sockets.
+const SOCK_PACKET: i32 = 10;
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// The filters, in the order in which they are installed.
+///
+/// # Errors
+/// [`crate::Error::Step`] on an architecture that seccompiler does not know.
+pub(super) fn filters(restrictions: Restrictions) -> Result<Vec<BpfProgram>> {
+    let allowed = list::ALLOWED.iter().copied().flatten().map(|call| (*call, Vec::new())).collect();
+    // The last filter's error wins over those of earlier ones.
+    [
+        (allowed, errno(libc::ENOSYS), SeccompAction::Allow),
+        (families()?, SeccompAction::Allow, errno(libc::EAFNOSUPPORT)),
+        (refused(restrictions)?, SeccompAction::Allow, errno(libc::EPERM)),
+    ]
+    .into_iter()
+    .map(|(rules, mismatch, matched)| compile(rules, mismatch, matched))
+    .collect()
+}
+
+fn errno(number: i32) -> SeccompAction {
+    SeccompAction::Errno(number.unsigned_abs())
+}
+
+fn compile(rules: Rules, mismatch: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH);
+    let build = || -> std::result::Result<BpfProgram, seccompiler::BackendError> {
+        SeccompFilter::new(rules, mismatch, matched, arch?)?.try_into()
+    };
+    build().map_err(io::Error::other).step("compile the seccomp filter")
+}
+
+/// Socket families that reach outside of the network namespace, or into rarely tested kernel code.
+fn families() -> Result<Rules> {
+    let other = || {
+        rule(&[
+            (0, SeccompCmpOp::Ne, libc::AF_UNIX),
+            (0, SeccompCmpOp::Ne, libc::AF_INET),
+            (0, SeccompCmpOp::Ne, libc::AF_INET6),
+        ])
+    };
+    Ok([(libc::SYS_socket, vec![other()?]), (libc::SYS_socketpair, vec![other()?])].into())
+}
+
+fn refused(restrictions: Restrictions) -> Result<Rules> {
+    let mut rules: Rules =
+        list::REFUSED.iter().copied().flatten().map(|call| (*call, Vec::new())).collect();
+
+    // New namespaces. clone3 hides its flags from us and is not on the list at all.
+    let clone = list::NAMESPACE_FLAGS
+        .iter()
+        .map(|flag| {
+            let flag = u64::from(flag.cast_unsigned());
+            condition(0, SeccompCmpOp::MaskedEq(flag), flag).and_then(|c| one(vec![c]))
+        })
+        .collect::<Result<_>>()?;
+    rules.insert(libc::SYS_clone, clone);
+
+    // Input pushed into a terminal, selections of a console, line disciplines. The kernel looks at
+    // the lower half of the number only, and so do we.
+    let ioctl = list::TERMINAL_REQUESTS
+        .iter()
+        .map(|request| condition(1, SeccompCmpOp::Eq, *request).and_then(|c| one(vec![c])))
+        .collect::<Result<_>>()?;
+    rules.insert(libc::SYS_ioctl, ioctl);
+
+    // Raw and packet sockets of the families that are left. The upper bits of the type are flags.
+    let socket = [libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_DCCP, SOCK_PACKET]
+        .into_iter()
+        .map(|kind| {
+            let kind = u64::from(kind.cast_unsigned());
+            condition(1, SeccompCmpOp::MaskedEq(0xf), kind).and_then(|c| one(vec![c]))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    rules.insert(libc::SYS_socket, socket);
+
+    // Execution domains: only to ask, and the harmless ones.
+    let personality = list::PERSONALITIES
+        .iter()
+        .map(|value| condition(0, SeccompCmpOp::Ne, *value))
+        .collect::<Result<_>>()
+        .and_then(one)?;
+    rules.insert(libc::SYS_personality, vec![personality]);
+
+    if !restrictions.own_affinity {
+        rules.insert(libc::SYS_sched_setaffinity, Vec::new());
+    }
+    if restrictions.own_group_only {
+        rules.insert(libc::SYS_kill, vec![rule(&[(0, SeccompCmpOp::Eq, 0)])?]);
+    }
+    Ok(rules)
+}
+
+fn rule(conditions: &[(u8, SeccompCmpOp, i32)]) -> Result<SeccompRule> {
+    conditions
+        .iter()
+        .map(|(index, op, value)| condition(*index, op.clone(), u64::from(value.cast_unsigned())))
+        .collect::<Result<_>>()
+        .and_then(one)
+}
+
+fn one(conditions: Vec<SeccompCondition>) -> Result<SeccompRule> {
+    SeccompRule::new(conditions).map_err(io::Error::other).step("compile the seccomp filter")
+}
+
+fn condition(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, op, value)
+        .map_err(io::Error::other)
+        .step("compile the seccomp filter")
+}

@@ -1,0 +1,107 @@
+//! What a sandbox must have cleaned, written down before it is made.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, Step};
+
+/// Names of journal files begin with this.
+const PREFIX: &str = "sandbox-";
+
+/// A journal's content.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Entries {
+    /// The project folder that the placeholders are in.
+    pub(crate) project: OsString,
+    /// Placeholders, parents first.
+    pub(crate) placeholders: Vec<Entry>,
+    /// Cgroup folders.
+    pub(crate) groups: Vec<OsString>,
+}
+
+/// One placeholder.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// Relative to the project.
+    pub(crate) path: OsString,
+    /// The name under which it is made, relative to the project; of this run alone.
+    pub(crate) temporary: OsString,
+    /// A file's bytes; a folder has none.
+    pub(crate) bytes: Option<Vec<u8>>,
+    /// Device and inode, once it is made.
+    pub(crate) made: Option<(u64, u64)>,
+}
+
+/// A journal file.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: PathBuf,
+    /// What it holds.
+    pub(crate) entries: Entries,
+}
+
+impl Journal {
+    /// A journal of its own in a run's folder. Nothing is written until there is something to say.
+    pub(crate) fn new(run_dir: &Path, id: &str, project: &Path) -> Self {
+        let entries = Entries { project: project.as_os_str().to_owned(), ..Entries::default() };
+        Self { file: run_dir.join(format!("{PREFIX}{id}.json")), entries }
+    }
+
+    /// The journals that a run left in its folder. One that cannot be read was cut while it was
+    /// first written, before anything was made, and is taken away.
+    ///
+    /// # Errors
+    /// [`crate::Error::Step`]: the folder cannot be read. A missing folder left nothing.
+    pub(crate) fn left_in(run_dir: &Path) -> Result<Vec<Self>> {
+        let listing = match fs::read_dir(run_dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            listing => listing.step("read the run's folder")?,
+        };
+        let mut journals = Vec::new();
+        for item in listing {
+            let item = item.step("read the run's folder")?;
+            let name = item.file_name();
+            if !name.to_str().is_some_and(|n| n.starts_with(PREFIX) && n.ends_with(".json")) {
+                continue;
+            }
+            let file = item.path();
+            let text = fs::read(&file).step("read what a run left")?;
+            match serde_json::from_slice(&text) {
+                Ok(entries) => journals.push(Self { file, entries }),
+                Err(_) => fs::remove_file(&file).step("remove a journal that was cut")?,
+            }
+        }
+        Ok(journals)
+    }
+
+    /// Writes it whole: beside the old one, then over it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Step`].
+    pub(crate) fn write(&self) -> Result<()> {
+        let text = serde_json::to_vec(&self.entries).map_err(io::Error::other);
+        let new = self.file.with_extension("new");
+        let write = || -> io::Result<()> {
+            let mut options = fs::OpenOptions::new();
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&text?)?;
+            fs::rename(&new, &self.file)
+        };
+        write().step("write down what must be cleaned")
+    }
+
+    /// Forgets it, or what is left of it.
+    pub(crate) fn settle(&self) {
+        if self.entries.placeholders.is_empty() && self.entries.groups.is_empty() {
+            let _ = fs::remove_file(&self.file);
+        } else {
+            let _ = self.write();
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The native backend: namespaces, Landlock, seccomp; no daemon, no root, no image.
+
+mod cgroup;
+mod channel;
+mod hints;
+mod ids;
+mod init;
+mod journal;
+mod launch;
+mod placeholder;
+mod process;
+mod program;
+mod running;
+mod targets;
+mod tree;
+mod usage;
+mod wire;
+
+pub use launch::{Prepared, prepare};
+pub use running::Running;
+
+use std::path::Path;
+
+use crate::error::Result;
+use crate::{Keeper, Limits, sys};
+
+use self::journal::Journal;
+
+/// Who keeps each limit on this machine, as `(limit name, keeper)` for those that are set. Memory
+/// and CPU are tried for real, by making a cgroup.
+#[must_use]
+pub fn keepers(limits: &Limits) -> Vec<(&'static str, Keeper)> {
+    let kept = |kept| if kept { Keeper::Enforced } else { Keeper::Watched };
+    let tried = Limits { memory: limits.memory, cpus: limits.cpus, ..Limits::default() };
+    let (mut memory, mut cpu) = (false, false);
+    if let Ok(id) = launch::random_id() {
+        let name = format!("{}try-{id}", cgroup::PREFIX);
+        let group = cgroup::Plan::new(&name, &tried).make(&tried);
+        (memory, cpu) = (group.keeps_memory(), group.keeps_cpu());
+        let folders = group.folders.into_iter().map(std::path::PathBuf::into_os_string);
+        cgroup::remove(folders.collect());
+    }
+    // Without a cgroup, affinity keeps whole CPUs.
+    let whole = limits.cpus.is_some_and(|cpus| cpus.fract() == 0.0);
+    [
+        (limits.memory.is_some(), "memory", kept(memory)),
+        (limits.disk.is_some(), "disk", Keeper::Enforced),
+        (limits.pids.is_some(), "pids", Keeper::Enforced),
+        (limits.cpus.is_some(), "cpus", kept(cpu || whole)),
+        (limits.duration.is_some(), "duration", Keeper::Watched),
+    ]
+    .into_iter()
+    .filter(|(set, ..)| *set)
+    .map(|(_, name, keeper)| (name, keeper))
+    .collect()
+}
+
+/// Whether this machine can run it, tried for real; the error says which setting to change. The
+/// program must call [`init_main`] first thing when [`is_init`] says so.
+///
+/// # Errors
+/// [`crate::Error::Step`].
+pub fn available() -> Result<()> {
+    let init = process::Init::spawn(ids::Identity::choose()?)?;
+    init.begin()?;
+    init.order(&wire::Order::Hello, &[])?;
+    match init.reply()? {
+        (wire::Reply::Here, _) => Ok(()),
+        _ => Err(process::unexpected()),
+    }
+}
+
+/// Puts back what crashed runs left (placeholders, cgroups), by the files in their run folders.
+/// The caller says which run folders are dead. What another live run stands on stays, and stays
+/// written down.
+///
+/// # Errors
+/// [`crate::Error::Step`]: the folder cannot be read.
+pub fn sweep(dead_run_dir: &Path) -> Result<()> {
+    for mut journal in Journal::left_in(dead_run_dir)? {
+        clean(&mut journal, None);
+    }
+    Ok(())
+}
+
+fn clean(journal: &mut Journal, ground: Option<&placeholder::Ground>) {
+    placeholder::remove(ground, journal);
+    journal.entries.groups = cgroup::remove(std::mem::take(&mut journal.entries.groups));
+    journal.settle();
+}
+
+/// The program's entry as a sandbox's init: called by `main` before anything else when the
+/// process was started as one (see [`is_init`]). Never returns.
+pub fn init_main() -> ! {
+    init::run()
+}
+
+/// Whether this process was started as a sandbox's init: process 1, under the init's name.
+#[must_use]
+pub fn is_init() -> bool {
+    let named = std::env::args_os().next().is_some_and(|name| {
+        std::os::unix::ffi::OsStrExt::as_bytes(name.as_os_str()) == sys::INIT_NAME.to_bytes()
+    });
+    named && rustix::process::getpid() == rustix::process::Pid::INIT
+}
+
+/// What must be put back when a sandbox is gone.
+#[derive(Debug)]
+pub(crate) struct Cleanup {
+    journal: Journal,
+    ground: placeholder::Ground,
+    done: bool,
+}
+
+impl Cleanup {
+    /// Puts it back, once.
+    fn run(&mut self) {
+        if !self.done {
+            self.done = true;
+            clean(&mut self.journal, Some(&self.ground));
+        }
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        self.run();
+    }
+}

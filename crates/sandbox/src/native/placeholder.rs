@@ -1,0 +1,325 @@
+//! Files and folders that stand in the project for the time of a run, so that there is something
+//! to mount on; and their removal, also after a crash.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid,
+};
+use rustix::io::Errno;
+
+use super::journal::{Entry, Journal};
+use super::tree::Held;
+use crate::error::{Error, Result, Step};
+use crate::{Missing, Mount, Rule};
+
+/// The rules for a project, all of whose paths exist, and the placeholders made for that.
+#[derive(Debug, Default)]
+pub(crate) struct Ground {
+    /// Rules in order, on paths that exist.
+    pub(crate) rules: Vec<(PathBuf, Rule)>,
+    /// Shared locks on what may be a placeholder, by path: who makes one asks here before
+    /// removing it, so that no other run loses the mount that stands on it.
+    locks: BTreeMap<PathBuf, OwnedFd>,
+}
+
+/// Makes what is missing, and says what is mounted where.
+///
+/// # Errors
+/// [`Error::Spec`] for a path that leaves the project or has a symlink on the way;
+/// [`Error::Step`] for one that should be there and is not.
+pub(crate) fn prepare(
+    project: &Held,
+    mounts: &[Mount],
+    owner: Option<(u32, u32)>,
+    id: &str,
+    journal: &mut Journal,
+) -> Result<Ground> {
+    let root = project.fd.as_fd();
+    for mount in mounts {
+        check_relative(&mount.path)?;
+        if mount.missing == Missing::Keep {
+            make_folders(root, &mount.path, owner)?;
+        }
+    }
+    let mut ground = Ground { rules: Vec::new(), locks: BTreeMap::new() };
+    let mut planned: Vec<Entry> = Vec::new();
+    for mount in mounts {
+        let place = match first_missing(root, &mount.path)? {
+            None => mount.path.clone(),
+            Some(place) => {
+                if mount.missing == Missing::Present {
+                    return Err(Errno::NOENT).step(format!("find {}", mount.path.display()));
+                }
+                place
+            }
+        };
+        if planned.iter().any(|entry| Path::new(&entry.path) == place) {
+            continue;
+        }
+        let missing_itself = place == mount.path;
+        if first_missing(root, &place)?.is_some() {
+            let bytes = match &mount.missing {
+                Missing::File(bytes) if missing_itself => Some(bytes.clone()),
+                _ => None,
+            };
+            let name = format!(".ringfence-{id}-{}", planned.len());
+            planned.push(Entry {
+                temporary: place.with_file_name(name).into_os_string(),
+                path: place.clone().into_os_string(),
+                bytes,
+                made: None,
+            });
+        }
+        ground.rules.push((place, mount.rule));
+    }
+    if !planned.is_empty() {
+        journal.entries.placeholders = planned;
+        journal.write()?;
+        make_all(root, owner, journal)?;
+    }
+    let may_be_placeholder =
+        |mount: &&Mount| matches!(mount.missing, Missing::Dir | Missing::File(_));
+    for mount in mounts.iter().filter(may_be_placeholder) {
+        let place = ground.rules.iter().map(|(p, _)| p).filter(|p| mount.path.starts_with(p)).max();
+        if let Some(place) = place.cloned() {
+            ground.lock(root, place)?;
+        }
+    }
+    Ok(ground)
+}
+
+impl Ground {
+    fn lock(&mut self, root: BorrowedFd<'_>, place: PathBuf) -> Result<()> {
+        if self.locks.contains_key(&place) {
+            return Ok(());
+        }
+        let Ok(fd) = open_beneath(root, &place, OFlags::RDONLY | OFlags::NONBLOCK) else {
+            // Not ours to read: then it is no placeholder either.
+            return Ok(());
+        };
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {}
+            // Its maker is removing it at this moment, or something else holds it.
+            Err(Errno::WOULDBLOCK) => {
+                return Err(Errno::AGAIN).step(format!("lock {}", place.display()));
+            }
+            // A file system without locks has no runs to tell apart.
+            Err(_) => return Ok(()),
+        }
+        let (locked, there) = (identity(&fd), open_beneath(root, &place, OFlags::PATH));
+        if there.ok().and_then(|fd| identity(&fd)) != locked {
+            return Err(Errno::AGAIN).step(format!("lock {}", place.display()));
+        }
+        self.locks.insert(place, fd);
+        Ok(())
+    }
+}
+
+/// Removes the placeholders that are still as they were made and that no other run stands on.
+/// What another run stands on stays in the journal.
+pub(crate) fn remove(ground: Option<&Ground>, journal: &mut Journal) {
+    let Ok(project) = rustix::fs::open(
+        Path::new(&journal.entries.project),
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) else {
+        journal.entries.placeholders.clear();
+        return;
+    };
+    let mut kept = Vec::new();
+    for entry in journal.entries.placeholders.drain(..).rev() {
+        // A name of this run alone: whatever is there, we made.
+        let _ = unlink(project.as_fd(), Path::new(&entry.temporary), entry.bytes.is_none());
+        let lock = ground.and_then(|ground| ground.locks.get(Path::new(&entry.path)));
+        if !remove_one(project.as_fd(), &entry, lock) {
+            kept.push(entry);
+        }
+    }
+    kept.reverse();
+    journal.entries.placeholders = kept;
+}
+
+/// `false` when another run holds it.
+fn remove_one(project: BorrowedFd<'_>, entry: &Entry, lock: Option<&OwnedFd>) -> bool {
+    let path = Path::new(&entry.path);
+    let Some(made) = entry.made else { return true };
+    let Ok(mut file) =
+        open_beneath(project, path, OFlags::RDONLY | OFlags::NONBLOCK).map(fs::File::from)
+    else {
+        return true;
+    };
+    if identity(file.as_fd()) != Some(made) {
+        return true;
+    }
+    let handle = lock.map_or(file.as_fd(), AsFd::as_fd);
+    if rustix::fs::flock(handle, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+    {
+        return false;
+    }
+    if let Some(bytes) = &entry.bytes {
+        let mut found = Vec::new();
+        let limit = u64::try_from(bytes.len()).unwrap_or(u64::MAX).saturating_add(1);
+        if (&mut file).take(limit).read_to_end(&mut found).is_err() || found != *bytes {
+            return true;
+        }
+    }
+    // A folder that is no longer empty is not removed: the kernel sees to that.
+    let _ = unlink(project, path, entry.bytes.is_none());
+    true
+}
+
+/// Makes all planned placeholders under temporary names, writes down what they are, then moves
+/// them into place. One that somebody else made meanwhile counts as present.
+fn make_all(root: BorrowedFd<'_>, owner: Option<(u32, u32)>, journal: &mut Journal) -> Result<()> {
+    for entry in &mut journal.entries.placeholders {
+        let at = Path::new(&entry.temporary);
+        entry.made = Some(make_one(root, at, entry.bytes.as_deref(), owner)?);
+    }
+    journal.write()?;
+    let mut rewrite = false;
+    for entry in &mut journal.entries.placeholders {
+        let (temporary, path) = (Path::new(&entry.temporary), Path::new(&entry.path));
+        let folder = parent(root, path)?;
+        let (from, to) = (name(temporary)?, name(path)?);
+        match rustix::fs::renameat_with(&folder, from, &folder, to, RenameFlags::NOREPLACE) {
+            Ok(()) => continue,
+            Err(Errno::EXIST) => {
+                unlink(root, temporary, entry.bytes.is_none()).step("remove a placeholder")?;
+                entry.made = None;
+            }
+            // Network file systems know no such rename: make it in place, exclusively.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                unlink(root, temporary, entry.bytes.is_none()).step("remove a placeholder")?;
+                entry.made = Some(make_one(root, path, entry.bytes.as_deref(), owner)?);
+            }
+            Err(error) => return Err(error).step(format!("make {}", path.display())),
+        }
+        rewrite = true;
+    }
+    if rewrite { journal.write() } else { Ok(()) }
+}
+
+fn make_one(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    bytes: Option<&[u8]>,
+    owner: Option<(u32, u32)>,
+) -> Result<(u64, u64)> {
+    let step = || format!("make {}", path.display());
+    let (folder, name) = (parent(root, path)?, name(path)?);
+    let fd = if let Some(bytes) = bytes {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(0o644);
+        let fd = rustix::fs::openat(&folder, name, flags | OFlags::CLOEXEC, mode).step(step())?;
+        let mut file = fs::File::from(fd);
+        file.write_all(bytes).step(step())?;
+        OwnedFd::from(file)
+    } else {
+        rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o755)).step(step())?;
+        open_beneath(root, path, OFlags::RDONLY).step(step())?
+    };
+    give_away(&fd, owner).step(step())?;
+    identity(&fd).ok_or(Errno::STALE).step(step())
+}
+
+/// Makes the folders of a path that are missing; they stay.
+fn make_folders(root: BorrowedFd<'_>, path: &Path, owner: Option<(u32, u32)>) -> Result<()> {
+    while let Some(place) = first_missing(root, path)? {
+        let (folder, name) = (parent(root, &place)?, name(&place)?);
+        match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) => {
+                let made = open_beneath(root, &place, OFlags::RDONLY);
+                made.and_then(|fd| give_away(&fd, owner))
+                    .step(format!("make {}", place.display()))?;
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error).step(format!("make {}", place.display())),
+        }
+    }
+    Ok(())
+}
+
+fn give_away(fd: &OwnedFd, owner: Option<(u32, u32)>) -> rustix::io::Result<()> {
+    let Some((uid, gid)) = owner else { return Ok(()) };
+    rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+}
+
+/// The first component of a path that does not exist, as a path of its own.
+fn first_missing(root: BorrowedFd<'_>, path: &Path) -> Result<Option<PathBuf>> {
+    let mut place = PathBuf::new();
+    let mut names = path.components().peekable();
+    while let Some(component) = names.next() {
+        place.push(component);
+        match open_beneath(root, &place, OFlags::PATH) {
+            Ok(fd) if names.peek().is_some() => {
+                let stat = rustix::fs::fstat(&fd).step(format!("stat {}", place.display()))?;
+                if !FileType::from_raw_mode(stat.st_mode).is_dir() {
+                    return Err(Error::Spec(format!(
+                        "{}: {} is not a folder, or is a symlink",
+                        path.display(),
+                        place.display()
+                    )));
+                }
+            }
+            Ok(_) => {}
+            Err(Errno::NOENT) => return Ok(Some(place)),
+            Err(error) => return Err(error).step(format!("open {}", place.display())),
+        }
+    }
+    Ok(None)
+}
+
+fn check_relative(path: &Path) -> Result<()> {
+    let fine = |c| matches!(c, Component::Normal(_) | Component::CurDir);
+    if path.is_relative() && path.components().all(fine) {
+        return Ok(());
+    }
+    Err(Error::Spec(format!("{}: not a path within the project", path.display())))
+}
+
+fn open_beneath(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    rustix::fs::openat2(
+        root,
+        path,
+        flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    )
+}
+
+/// Opens a path of the project, following no symlink.
+pub(crate) fn open(project: &Held, path: &Path) -> rustix::io::Result<OwnedFd> {
+    open_beneath(project.fd.as_fd(), path, OFlags::PATH)
+}
+
+fn parent(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    open_beneath(root, folder, OFlags::PATH | OFlags::DIRECTORY)
+        .step(format!("open {}", folder.display()))
+}
+
+fn name(path: &Path) -> Result<OsString> {
+    let none = || Error::Spec(format!("{}: not a path within the project", path.display()));
+    path.file_name().map(OsString::from).ok_or_else(none)
+}
+
+fn unlink(root: BorrowedFd<'_>, path: &Path, folder: bool) -> rustix::io::Result<()> {
+    let parent = open_beneath(
+        root,
+        path.parent().unwrap_or(Path::new(".")),
+        OFlags::PATH | OFlags::DIRECTORY,
+    )?;
+    let flags = if folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    rustix::fs::unlinkat(&parent, path.file_name().unwrap_or_default(), flags)
+}
+
+fn identity(fd: impl AsFd) -> Option<(u64, u64)> {
+    rustix::fs::fstat(fd).ok().map(|stat| (stat.st_dev, stat.st_ino))
+}

@@ -1,0 +1,81 @@
+//! A sandbox whose process runs.
+
+use std::os::fd::OwnedFd;
+
+use super::process::{Init, unexpected};
+use super::wire::{Order, Reply};
+use super::{Cleanup, cgroup, usage};
+use crate::error::{Error, Step};
+use crate::{Exit, Usage, sys};
+
+/// A sandbox whose process has been released. Dropping it kills everything in it.
+#[derive(Debug)]
+pub struct Running {
+    // In this order: the processes go before what they stand on is cleaned.
+    pub(crate) init: Init,
+    pub(crate) cleanup: Cleanup,
+    pub(crate) group: cgroup::Group,
+    pub(crate) streams: Option<(OwnedFd, OwnedFd)>,
+    pub(crate) exit: Option<Exit>,
+}
+
+impl Running {
+    /// Stdin and stdout with [`crate::Streams::Piped`]; taken once.
+    pub fn take_streams(&mut self) -> Option<(OwnedFd, OwnedFd)> {
+        self.streams.take()
+    }
+
+    /// Waits for the process to end and everything else in the sandbox to be gone. May be
+    /// cancelled and called again.
+    ///
+    /// # Errors
+    /// [`Error::Step`]: the sandbox's init failed. The process is gone then too.
+    pub async fn wait(&mut self) -> Result<Exit, Error> {
+        if let Some(exit) = self.exit {
+            return Ok(exit);
+        }
+        let pidfd = self.init.pidfd().try_clone_to_owned();
+        let ended = pidfd.and_then(sys::watch_readable).step("watch the sandbox's init")?;
+        ended.readable().await.step("wait for the sandbox's init")?.retain_ready();
+        drop(ended);
+        self.init.reap();
+        // Nobody is left to write: what the init said last is there, or nothing will be.
+        let exit = match self.init.last_word() {
+            None => Exit::Signal(libc::SIGKILL),
+            Some(Reply::Exited(exit)) => exit,
+            Some(Reply::Failed(failure)) => {
+                self.cleanup.run();
+                return Err(failure.into());
+            }
+            Some(_) => return Err(unexpected()),
+        };
+        self.exit = Some(exit);
+        self.cleanup.run();
+        Ok(exit)
+    }
+
+    /// Kills everything in it.
+    pub fn kill(&self) {
+        self.init.kill();
+    }
+
+    /// Passes a signal to the process (SIGINT, SIGTERM, SIGWINCH, …). Unknown numbers are ignored.
+    pub fn signal(&self, signal: i32) {
+        // Gone already: then `wait` tells.
+        let _ = self.init.order(&Order::Signal(signal), &[]);
+    }
+
+    /// What it uses now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let mut used = usage::of(self.init.pid());
+        self.group.usage(&mut used);
+        used
+    }
+
+    /// Its init's process id on the host.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.init.pid().as_raw_nonzero().get().unsigned_abs()
+    }
+}

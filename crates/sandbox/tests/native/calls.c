@@ -1,0 +1,97 @@
+// Tries system calls that a sandbox refuses, and a few that it must allow.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void report(const char *name, long result) {
+    printf("%s %d\n", name, result < 0 ? errno : 0);
+    fflush(stdout);
+}
+
+#define TRY(name, ...) do { errno = 0; report(name, syscall(__VA_ARGS__)); } while (0)
+
+int main(void) {
+    char buffer[256] = {0};
+    TRY("control-getpid", SYS_getpid);
+    TRY("control-memfd", SYS_memfd_create, "x", 0);
+    TRY("control-unix", SYS_socket, AF_UNIX, SOCK_STREAM, 0);
+    TRY("control-inet", SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    TRY("control-inet6", SYS_socket, AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    TRY("control-affinity", SYS_sched_getaffinity, 0, sizeof buffer, buffer);
+    TRY("control-personality", SYS_personality, 0xffffffff);
+    TRY("family-netlink", SYS_socket, AF_NETLINK, SOCK_RAW & 0, 0);
+    TRY("family-vsock", SYS_socket, 40, SOCK_STREAM, 0);
+    TRY("family-alg", SYS_socket, 38, SOCK_SEQPACKET, 0);
+    TRY("family-bluetooth", SYS_socket, 31, SOCK_STREAM, 0);
+    TRY("family-xdp", SYS_socket, 44, SOCK_STREAM, 0);
+    TRY("packet", SYS_socket, AF_PACKET, SOCK_RAW, 0);
+    TRY("raw", SYS_socket, AF_INET, SOCK_RAW, 1);
+    TRY("raw6", SYS_socket, AF_INET6, SOCK_RAW | SOCK_CLOEXEC, 58);
+    TRY("old-packet", SYS_socket, AF_INET, 10, 0);
+    TRY("unshare-user", SYS_unshare, CLONE_NEWUSER);
+    TRY("unshare-net", SYS_unshare, CLONE_NEWNET);
+    TRY("setns", SYS_setns, 0, 0);
+    TRY("clone-user", SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+    TRY("clone-mount", SYS_clone, CLONE_NEWNS | SIGCHLD, 0, 0, 0, 0);
+    TRY("clone-pid", SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
+    TRY("clone3", SYS_clone3, buffer, 64);
+    TRY("mount", SYS_mount, "x", "/tmp", "tmpfs", 0, 0);
+    TRY("umount", SYS_umount2, "/tmp", 0);
+    TRY("open_tree", SYS_open_tree, -100, "/", 0);
+    TRY("move_mount", SYS_move_mount, -1, "", -1, "", 0);
+    TRY("fsopen", SYS_fsopen, "tmpfs", 0);
+    TRY("fsmount", SYS_fsmount, -1, 0, 0);
+    TRY("fsconfig", SYS_fsconfig, -1, 0, 0, 0, 0);
+    TRY("fspick", SYS_fspick, -100, "/", 0);
+    TRY("mount_setattr", 442, -1, "", 0, 0, 0);
+    TRY("pivot_root", SYS_pivot_root, ".", ".");
+    TRY("chroot", SYS_chroot, "/tmp");
+    TRY("ptrace", SYS_ptrace, 0x4206, 1, 0, 0);
+    TRY("process_vm_readv", SYS_process_vm_readv, 1, 0, 0, 0, 0, 0);
+    TRY("process_vm_writev", SYS_process_vm_writev, 1, 0, 0, 0, 0, 0);
+    TRY("pidfd_getfd", 438, 0, 0, 0);
+    TRY("kcmp", SYS_kcmp, 1, 1, 0, 0, 0);
+    TRY("bpf", SYS_bpf, 0, buffer, sizeof buffer);
+    TRY("perf_event_open", SYS_perf_event_open, buffer, 0, -1, -1, 0);
+    TRY("userfaultfd", SYS_userfaultfd, 1);
+    TRY("io_uring_setup", SYS_io_uring_setup, 1, buffer);
+    TRY("io_uring_enter", SYS_io_uring_enter, 0, 0, 0, 0, 0, 0);
+    TRY("io_uring_register", SYS_io_uring_register, 0, 0, 0, 0);
+    TRY("keyctl", SYS_keyctl, 0, -3, 0);
+    TRY("add_key", SYS_add_key, "user", "x", "y", 1, -3);
+    TRY("request_key", SYS_request_key, "user", "x", 0, 0);
+    TRY("kexec_load", SYS_kexec_load, 0, 0, 0, 0);
+    TRY("init_module", SYS_init_module, buffer, 0, "");
+    TRY("finit_module", SYS_finit_module, 0, "", 0);
+    TRY("delete_module", SYS_delete_module, "x", 0);
+    TRY("reboot", SYS_reboot, 0, 0, 0, 0);
+    TRY("swapon", SYS_swapon, "/tmp/x", 0);
+    TRY("quotactl", SYS_quotactl, 0, 0, 0, 0);
+    TRY("acct", SYS_acct, 0);
+    TRY("name_to_handle_at", SYS_name_to_handle_at, -100, "/tmp", buffer, buffer, 0);
+    TRY("open_by_handle_at", SYS_open_by_handle_at, -100, buffer, 0);
+    TRY("syslog", SYS_syslog, 3, buffer, 1);
+    TRY("settimeofday", SYS_settimeofday, 0, 0);
+    TRY("clock_settime", SYS_clock_settime, 0, buffer);
+    TRY("personality", SYS_personality, 0x0400000);
+    TRY("tiocsti", SYS_ioctl, 0, 0x5412, "x");
+    TRY("tiocsti-high-bits", SYS_ioctl, 0, 0x100005412UL, "x");
+    TRY("tioclinux", SYS_ioctl, 0, 0x541c, buffer);
+    TRY("tiocsetd", SYS_ioctl, 0, 0x5423, buffer);
+#ifdef __x86_64__
+    TRY("iopl", SYS_iopl, 0);
+    TRY("ioperm", SYS_ioperm, 0, 0, 0);
+    TRY("x32", 0x40000000 | SYS_getpid);
+#endif
+    TRY("statmount", 457, 0, 0, 0, 0);
+    TRY("sethostname", SYS_sethostname, "x", 1);
+    return 0;
+}
