@@ -32,7 +32,7 @@ command = "/bin/sh"
 args = ["-c", "{spawn}"]
 
 [hooks.start]
-event = "session_start"
+event = "post_tool_use"
 command = "{spawn}"
 
 [policy.filesystem]

@@ -57,11 +57,10 @@ fn a_header_secret_reaches_its_server_and_nobody_else() {
              say('files', body='TOKEN-FOUND' if any('tok-4b1d9e0c77' + 'f1a2' in f for f in files) else 'none', value=len(files))\n\
              m.call('again', 'echo', {'say': 'bye'})\n",
         );
-        let run = project.start(&["run", "--", "/usr/bin/python3", "case.py"]);
+        let mut run = project.start(&["run", "--", "/usr/bin/python3", "case.py"]);
         // While it runs, from outside: no process has the secret among its arguments.
-        while up.seen().iter().filter(|s| s.body.contains("tools/call")).count() < 1 {
-            std::thread::yield_now();
-        }
+        let called = || up.seen().iter().any(|s| s.body.contains("tools/call"));
+        while !called() && !run.ends_within(std::time::Duration::from_millis(5)) {}
         let arguments = argument_lists();
         let output = run.finish().ok();
         assert!(arguments.contains("case.py"), "control: argument lists are readable");
