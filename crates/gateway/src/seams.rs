@@ -79,7 +79,7 @@ pub(crate) trait Scrub: Send + Sync {
 
 impl Scrub for Scrubber {
     fn scrub(&self, value: &mut Value) -> bool {
-        self.scrub_value(value)
+        self.value(value)
     }
 }
 
@@ -99,7 +99,7 @@ pub(crate) trait Vault: Send + Sync {
     ) -> Boxed<'a, Result<Filled, String>>;
     /// What takes these values out of replies.
     fn scrubber(&self, secrets: Vec<(String, Secret)>) -> Arc<dyn Scrub> {
-        Arc::new(Scrubber::new(secrets))
+        Arc::new(Scrubber::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret))))
     }
 }
 

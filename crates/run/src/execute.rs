@@ -275,6 +275,7 @@ pub(crate) fn base_spec(plan: &Plan, run: &RunId) -> Spec {
         stderr: None,
         listen: Vec::new(),
         run_dir: run_dir(&plan.home, run),
+        must_not_see: vec![plan.home.clone()],
     }
 }
 

@@ -133,6 +133,15 @@ impl Store {
         matches!(granted, Ok(Some(grant)) if grant.consent == bundle.consent)
     }
 
+    /// Whether consent can be given at all: the lock is there and holds.
+    ///
+    /// # Errors
+    /// [`Error::Unlocked`], [`Error::Drifted`].
+    pub fn grantable(snapshot: &Snapshot, drift: &[Drift]) -> Result<(), Error> {
+        locked(snapshot)?;
+        if drift.is_empty() { Ok(()) } else { Err(Error::Drifted(drift.to_vec())) }
+    }
+
     /// Records consent to this snapshot: intent event, store, settled event, under a file lock.
     /// `consented` must be the snapshot's consent digest as text. A change that a killed process
     /// left half done is settled first, by what the store really holds.
@@ -150,10 +159,8 @@ impl Store {
         if consented != found.to_string() {
             return Err(Error::WrongDigest { given: review::shown(consented, 80), found });
         }
-        let drift = locked(snapshot).and_then(|()| Ok(snapshot.drift()?))?;
-        if !drift.is_empty() {
-            return Err(Error::Drifted(drift));
-        }
+        locked(snapshot)?;
+        Self::grantable(snapshot, &snapshot.drift()?)?;
         let project = self.key(&snapshot.project)?;
         ringfence_record::prepare_home(&self.home).map_err(ringfence_record::Error::from)?;
         let _lock = file::lock(&self.home)?;

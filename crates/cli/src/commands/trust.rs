@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use ringfence_bundle::Snapshot;
 use ringfence_identity::Signer;
 use ringfence_record::MachineLog;
-use ringfence_trust::{Card, State, Store};
+use ringfence_trust::review::{self, Card};
+use ringfence_trust::{State, Store};
 use serde_json::json;
 
 use super::{Done, home};
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &Args, trust: &Trust) -> Done {
     }
     let snapshot = Snapshot::read(&args.project)?;
     let (state, drift) = store.state(&snapshot)?;
-    let card = Card::of(&snapshot, state, &drift);
+    let card = review::card(&snapshot, state, &drift);
     if trust.preview {
         if trust.json {
             out::json(&card);
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &Args, trust: &Trust) -> Done {
                 return Ok(ExitCode::SUCCESS);
             }
             // What could not be granted is not asked about.
-            store.grantable(&snapshot)?;
+            Store::grantable(&snapshot, &drift)?;
             show(&card);
             ask(&card.consent_digest)?
         }
@@ -87,7 +88,7 @@ fn ask(digest: &str) -> Result<String, Failure> {
 }
 
 fn list(store: &Store, json: bool) -> Done {
-    let grants = store.list()?;
+    let grants = store.grants()?;
     if json {
         out::json(&json!({ "version": 1, "trusted": grants }));
         return Ok(ExitCode::SUCCESS);
