@@ -46,7 +46,7 @@ pub(crate) fn decode_sources(
             message: "the manifest is empty".to_owned(),
             at: sources.first().map(|source| source.place(0..0)),
             help: Some("it needs at least `version = 1`".to_owned()),
-            next: Some("ringfence init --force".to_owned()),
+            next: Some("ringfence validate".to_owned()),
         }]);
     }
     // What an overlay replaces must be valid all the same: others have the file without it.

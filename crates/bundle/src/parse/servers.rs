@@ -79,10 +79,26 @@ fn headers(table: &Table<'_>) -> BTreeMap<String, Template> {
             value.error("bad-header", message, None);
             continue;
         }
+        if is_credential(name) && template.references().is_empty() {
+            value.warn(
+                "literal-secret",
+                format!(
+                    "`{name}` holds its value in the file, where everyone who has it can read it"
+                ),
+                Some("name a host variable instead: `${NAME}`".to_owned()),
+            );
+        }
         found.insert(name.to_owned(), template);
     }
     table.finish();
     found
+}
+
+/// Whether a header usually carries a secret.
+fn is_credential(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["authorization", "cookie"].contains(&name.as_str())
+        || ["-token", "-key", "-secret"].iter().any(|end| name.ends_with(end))
 }
 
 /// A field name (RFC 9110, section 5.1) that the gateway does not set itself.

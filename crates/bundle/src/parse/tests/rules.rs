@@ -372,6 +372,10 @@ fn warnings_leave_the_bundle_usable() {
         ),
         ("caps-without-prices", format!("{server}[spending]\nmax_per_run_usd = \"1\"")),
         ("price-without-cap", PRICED.to_owned()),
+        (
+            "literal-secret",
+            "[servers.m]\ntype = \"http\"\nurl = \"https://a.com\"\nheaders = { X-Api-Key = \"sk\" }".to_owned(),
+        ),
         ("wants-approval", "capabilities = [\"send_email\"]".to_owned()),
     ] {
         let text = format!("version = 1\n{text}");
