@@ -81,7 +81,10 @@ fn check(path: &Path, descriptor: &OwnedFd, kind: FileType, mend: &str) -> Resul
         return fail("is not a regular file".to_owned());
     }
     if stat.st_uid != rustix::process::geteuid().as_raw() {
-        return fail(format!("belongs to user {}, not to you", stat.st_uid));
+        return fail(format!(
+            "belongs to user {}, not to you; set RINGFENCE_HOME to a folder of yours",
+            stat.st_uid
+        ));
     }
     if Mode::from_raw_mode(stat.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
         return fail(format!(
