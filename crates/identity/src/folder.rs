@@ -57,7 +57,10 @@ pub(crate) fn check_owner_and_mode(
     let stat = fs::fstat(descriptor).map_err(|errno| io_at(path, errno.into()))?;
     let me = rustix::process::geteuid().as_raw();
     if stat.st_uid != me {
-        let reason = format!("belongs to user {}, not to you (user {me})", stat.st_uid);
+        let reason = format!(
+            "belongs to user {}, not to you (user {me}); set RINGFENCE_HOME to a folder of yours",
+            stat.st_uid
+        );
         return Err(Error::Unsafe { path: path.to_owned(), reason });
     }
     let mode = Mode::from_raw_mode(stat.st_mode);

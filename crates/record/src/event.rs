@@ -210,4 +210,7 @@ pub enum Event {
         /// signature: its run, number, time and, by the previous line's hash, everything before it.
         signature: String,
     },
+    /// An event of a newer program, when it is read; never written.
+    #[serde(other)]
+    Unknown,
 }

@@ -16,7 +16,7 @@ use crate::{Error, Event, Receipt, paths};
 /// The log's name in its folder.
 const NAME: &str = "machine.jsonl";
 
-/// A copy of the last commit line, replaced after every append: a log whose end is cut away does not
+/// A copy of the last commit line, written after every append: a log whose end is cut away does not
 /// reach it.
 pub(crate) const HEAD: &str = "machine.head";
 
@@ -118,13 +118,18 @@ impl MachineLog {
         Ok((file, metadata.len()))
     }
 
+    /// Written in place: a line is shorter than a disk's sector, a reader holds the lock, and a new
+    /// file under the old name would cost a journal commit.
     fn save_head(&self, line: &[u8]) -> io::Result<()> {
-        let temporary = ".machine.head";
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&self.folder, temporary, flags, Mode::RUSR | Mode::WUSR)?;
-        File::from(file).write_all(line)?;
-        Ok(fs::renameat(&self.folder, temporary, &self.folder, HEAD)?)
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(&self.folder, HEAD, flags, Mode::RUSR | Mode::WUSR)?;
+        let file = File::from(file);
+        file.write_all_at(line, 0)?;
+        if file.metadata()?.len() > line.len() as u64 {
+            file.set_len(line.len() as u64)
+        } else {
+            Ok(())
+        }
     }
 
     /// The chain after the last commit line, and what lies behind that line.

@@ -221,7 +221,7 @@ impl Entries {
         };
         let line = Line::parse(bytes).map_err(|_| self.damaged("not a line of evidence"))?;
         let event = line.event();
-        let event = event.ok_or_else(|| self.damaged("an event this program does not know"))?;
+        let event = event.ok_or_else(|| self.damaged("an event without its parts"))?;
         Ok(Some(Entry { seq: line.seq, at: line.at, event }))
     }
 

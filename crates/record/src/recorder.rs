@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use ringfence_identity::Signer;
-use rustix::fs::{self, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use tokio::sync::oneshot;
 
 use crate::line::{self, Chain};
@@ -94,9 +94,9 @@ impl Recorder {
         // never seen unlocked before it is over.
         let hidden = format!(".{run}");
         let file = make(&folder, &hidden).map_err(|errno| fail(errno.into()))?;
+        // A run's folder is never empty, and a folder that is not empty is not replaced.
         let renamed =
-            fs::renameat_with(&folder, &hidden, &folder, run.as_str(), RenameFlags::NOREPLACE)
-                .and_then(|()| fs::fsync(&folder));
+            fs::renameat(&folder, &hidden, &folder, run.as_str()).and_then(|()| fs::fsync(&folder));
         if let Err(errno) = renamed {
             drop(std::fs::remove_dir_all(runs.join(&hidden)));
             return Err(fail(errno.into()));
@@ -243,18 +243,24 @@ impl Recorder {
 
 fn make(runs: &std::os::fd::OwnedFd, name: &str) -> rustix::io::Result<File> {
     fs::mkdirat(runs, name, Mode::RWXU)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = fs::openat(runs, name, flags, Mode::empty())?;
-    let flags = OFlags::WRONLY
-        | OFlags::CREATE
-        | OFlags::EXCL
-        | OFlags::APPEND
-        | OFlags::NOFOLLOW
-        | OFlags::CLOEXEC;
-    let file = fs::openat(&folder, paths::EVENTS, flags, Mode::RUSR | Mode::WUSR)?;
-    fs::flock(&file, FlockOperation::LockExclusive)?;
-    fs::fsync(&folder)?;
-    Ok(File::from(file))
+    let make = || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = fs::openat(runs, name, flags, Mode::empty())?;
+        let flags = OFlags::WRONLY
+            | OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::APPEND
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC;
+        let file = fs::openat(&folder, paths::EVENTS, flags, Mode::RUSR | Mode::WUSR)?;
+        fs::flock(&file, FlockOperation::LockExclusive)?;
+        fs::fsync(&folder)?;
+        Ok(File::from(file))
+    };
+    make().inspect_err(|_| {
+        // On a full disk the folder is made and the file is not.
+        let _ = fs::unlinkat(runs, name, AtFlags::REMOVEDIR);
+    })
 }
 
 fn receipt(outcome: Option<crate::writer::Outcome>) -> Result<Receipt, Error> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{self, CWD, FileType, FlockOperation, Mode, OFlags};
@@ -34,31 +35,17 @@ struct Document {
     projects: Grants,
 }
 
-/// Reads the store's bytes; `None` when there is no file. The file must be regular, the caller's
-/// own, and writable by nobody else; it is checked on the opened descriptor.
+/// Reads the store's bytes; `None` when there is no file. The file must be regular, and it and its
+/// folder the caller's own and writable by nobody else; both are checked on opened descriptors.
 pub(crate) fn read(home: &Path) -> Result<Option<Vec<u8>>, Error> {
     let path = home.join(NAME);
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Some(folder) = open(CWD, home, flags | OFlags::DIRECTORY, home)? else { return Ok(None) };
+    check(home, &folder, FileType::Directory, "chmod 700")?;
+    let flags = flags | OFlags::NONBLOCK;
+    let Some(file) = open(folder.as_fd(), Path::new(NAME), flags, &path)? else { return Ok(None) };
+    check(&path, &file, FileType::RegularFile, "chmod 600")?;
     let fail = |reason: String| Error::Store { path: path.clone(), reason };
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = match fs::open(&path, flags, Mode::empty()) {
-        Ok(file) => file,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::LOOP) => return Err(fail("is a symlink, which is not followed".to_owned())),
-        Err(errno) => return Err(fail(errno.to_string())),
-    };
-    let stat = fs::fstat(&file).map_err(|errno| fail(errno.to_string()))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(fail("is not a regular file".to_owned()));
-    }
-    if stat.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(fail(format!("belongs to user {}, not to you", stat.st_uid)));
-    }
-    if Mode::from_raw_mode(stat.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
-        return Err(fail(format!(
-            "can be written to by other users; look at it, then run `chmod 600 {}`",
-            path.display()
-        )));
-    }
     let mut bytes = Vec::new();
     let read = File::from(file).take(MAX_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| fail(error.to_string()))?;
@@ -66,6 +53,46 @@ pub(crate) fn read(home: &Path) -> Result<Option<Vec<u8>>, Error> {
         return Err(fail("is larger than 16 MiB".to_owned()));
     }
     Ok(Some(bytes))
+}
+
+/// Opens what is there, without following a symlink; `named` is how an error calls it.
+fn open(
+    at: BorrowedFd<'_>,
+    name: &Path,
+    flags: OFlags,
+    named: &Path,
+) -> Result<Option<OwnedFd>, Error> {
+    let reason = match fs::openat(at, name, flags, Mode::empty()) {
+        Ok(descriptor) => return Ok(Some(descriptor)),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP) => "is a symlink, which is not followed".to_owned(),
+        Err(errno) => errno.to_string(),
+    };
+    Err(Error::Store { path: named.to_owned(), reason })
+}
+
+fn check(path: &Path, descriptor: &OwnedFd, kind: FileType, mend: &str) -> Result<(), Error> {
+    let fail = |reason: String| Err(Error::Store { path: path.to_owned(), reason });
+    let stat = match fs::fstat(descriptor) {
+        Ok(stat) => stat,
+        Err(errno) => return fail(errno.to_string()),
+    };
+    if FileType::from_raw_mode(stat.st_mode) != kind {
+        return fail("is not a regular file".to_owned());
+    }
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return fail(format!(
+            "belongs to user {}, not to you; set RINGFENCE_HOME to a folder of yours",
+            stat.st_uid
+        ));
+    }
+    if Mode::from_raw_mode(stat.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
+        return fail(format!(
+            "can be written to by other users; look at it, then run `{mend} {}`",
+            path.display()
+        ));
+    }
+    Ok(())
 }
 
 /// Reads what [`read`] gave.

@@ -56,3 +56,17 @@ fn a_hash_has_one_spelling() {
         assert_eq!(parse_hash(bad), None, "{bad}");
     }
 }
+
+#[test]
+fn an_event_of_a_newer_program_is_read_as_unknown() {
+    let mut out = Vec::new();
+    Chain::new("machine").append(&mut out, &now(), b"{\"more\":1,\"type\":\"from_tomorrow\"}");
+    out.pop();
+    assert_eq!(Line::parse(&out).unwrap().event(), Some(crate::Event::Unknown));
+    let known = String::from_utf8(out).unwrap().replace("from_tomorrow", "run_sealed");
+    assert_eq!(
+        Line::parse(known.as_bytes()).unwrap().event(),
+        None,
+        "a known one without its parts"
+    );
+}

@@ -91,7 +91,8 @@ fn a_torn_write_is_marked_and_never_written_onto() {
 
     // Places at which the write of a group can have been cut off, and garbage.
     let first = next.iter().position(|byte| *byte == b'\n').unwrap();
-    let near = |end: &usize| end % 31 == 0 || end.abs_diff(first) < 3 || next.len() - end < 3;
+    let near =
+        |end: &usize| end.is_multiple_of(31) || end.abs_diff(first) < 3 || next.len() - end < 3;
     let ends = (1..next.len()).filter(near);
     let mut tails: Vec<Vec<u8>> = ends.map(|end| next[..end].to_vec()).collect();
     tails.push(b"garbage\nmore\n".to_vec());

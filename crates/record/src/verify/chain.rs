@@ -214,7 +214,7 @@ impl<'a> Checker<'a> {
         let commit = line.kind() == "commit";
         if commit {
             blamed |= self.signature(no, &line);
-        } else if line.event().is_none() {
+        } else if matches!(line.event(), None | Some(Event::Unknown)) {
             let message = "holds an event that this program does not know";
             self.find(no, Class::UnknownEvent, Severity::Warning, message);
         }

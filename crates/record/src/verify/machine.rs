@@ -17,6 +17,9 @@ use crate::{Event, RunId, machine, paths};
 /// How many events one group of the machine log holds at most; a writer makes three at most.
 const MAX_GROUP: usize = 64;
 
+/// Lines that one append makes.
+const FIRST_GROUP: u64 = 2;
+
 /// What the machine log says of one run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
@@ -162,24 +165,29 @@ fn check_head(
     let lines = checker.lines();
     let end = lines + 1;
     let copy = path.with_file_name(machine::HEAD);
-    let about_copy = |message: &str| {
+    let about_copy = |severity, message: &str| {
         let (file, message) = (copy.clone(), message.to_owned());
-        let (class, severity) = (Class::MissingLog, Severity::Warning);
+        let class = Class::MissingLog;
         Finding { file, line: None, class, severity, message }
     };
     match head {
-        Head::None if lines > 0 => checker.findings.push(about_copy(
-            "the copy of the last signed line is gone: a cut at a group's end could not be seen",
-        )),
+        Head::None if lines > 0 => {
+            // A writer that is killed at its very first append leaves none.
+            let severity = if lines > FIRST_GROUP { Severity::Error } else { Severity::Warning };
+            checker.findings.push(about_copy(
+                severity,
+                "the copy of the last signed line is gone: a cut at a group's end cannot be seen",
+            ));
+        }
         Head::None => {}
-        Head::Bad => checker.findings.push(about_copy("is not a signed line")),
+        Head::Bad => checker.findings.push(about_copy(Severity::Error, "is not a signed line")),
         Head::Line(_) if found => {}
         Head::Line(line) => {
             let genuine = line.commit().is_some_and(|(signer, valid)| {
                 valid && key.is_none_or(|key| key.as_str() == signer)
             });
             if !genuine {
-                checker.findings.push(about_copy("is not signed by this machine"));
+                checker.findings.push(about_copy(Severity::Error, "is not signed by this machine"));
             } else if last_seq.is_none_or(|last| last < line.seq) {
                 let message = format!(
                     "the log ends here, but its last signed line once was number {}",

@@ -450,3 +450,39 @@ fn a_seal_in_the_log_twice_is_found() {
     let _receipt = home.log.append(again).unwrap();
     assert_eq!(classes(&home.verify()), BTreeSet::from([Class::DuplicateSeq]));
 }
+
+#[test]
+fn a_cut_log_is_found_with_and_without_its_copy() {
+    let case = Case::log();
+    let copy = case.file.with_file_name("machine.head");
+    let good = std::fs::read(&copy).unwrap();
+    let cut = case.joined(0..case.lines() - 4);
+    assert!(names(&case.with(&cut), &case.file, &[case.lines() as u64 - 3]));
+    // An older copy is what a killed writer leaves, and no finding.
+    let older = case.joined([case.lines() - 3]);
+    std::fs::write(&copy, &older).unwrap();
+    assert!(case.with(&case.good).findings.is_empty());
+    for bad in [&b""[..], b"{}\n", &good[1..], &[&good[..], b"\n"].concat()] {
+        std::fs::write(&copy, bad).unwrap();
+        let report = case.with(&cut);
+        assert!(!report.intact());
+        assert_eq!(classes(&report), BTreeSet::from([Class::MissingLog]));
+    }
+    std::fs::remove_file(&copy).unwrap();
+    assert!(!case.with(&cut).intact());
+    let _receipt = case.home.log.append(event(0)).unwrap();
+    assert!(case.home.verify().findings.is_empty(), "the next append writes it anew");
+}
+
+#[test]
+fn every_flipped_byte_of_the_copy_is_found() {
+    let case = Case::log();
+    let copy = case.file.with_file_name("machine.head");
+    let mut bytes = std::fs::read(&copy).unwrap();
+    for at in 0..bytes.len() {
+        bytes[at] ^= 1 << (at % 8);
+        std::fs::write(&copy, &bytes).unwrap();
+        assert!(!case.home.verify().intact(), "byte {at}");
+        bytes[at] ^= 1 << (at % 8);
+    }
+}

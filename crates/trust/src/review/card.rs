@@ -160,7 +160,7 @@ pub struct HookCard {
 /// Bytes that reach an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Content {
-    /// `skill`, `instruction`, `workflow`, `extension`.
+    /// `skill`, `instruction`, `workflow`, `extension`, `settings`.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
@@ -189,7 +189,7 @@ pub fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
         version: agent.version.clone(),
         owner: agent.owner.clone(),
         did: agent.did.clone(),
-        capabilities: manifest.capabilities.iter().map(|it| word(it)).collect(),
+        capabilities: manifest.capabilities.iter().map(word).collect(),
     });
     let require = manifest.approvals.require.iter().map(|rule| {
         let server = rule.server.as_ref().map_or("*", |server| server.as_str());
@@ -355,8 +355,9 @@ fn content(manifest: &Manifest) -> Vec<Content> {
             format!("{} (code for {})", source(&it.source), it.target),
         );
     }
-    for name in manifest.settings.keys() {
-        add("settings", name.to_string(), "the manifest".to_owned());
+    for (name, settings) in &manifest.settings {
+        let keys: Vec<&str> = settings.keys().map(String::as_str).collect();
+        add("settings", name.to_string(), format!("the manifest, for {}", keys.join(", ")));
     }
     content
 }

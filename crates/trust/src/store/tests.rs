@@ -270,13 +270,17 @@ fn a_store_that_others_can_write_to_or_that_is_a_link_trusts_nothing() {
 }
 
 #[test]
-fn a_home_that_others_can_write_to_takes_no_grant() {
-    let scene = Scene::new();
+fn a_home_that_others_can_write_to_takes_no_grant_and_gives_no_proof() {
+    let (scene, bundle) = Scene::trusted();
     set_permissions(&scene.home, Permissions::from_mode(0o777)).unwrap();
-    let error = scene.grant().expect_err("anybody could write trust.json");
-    assert!(error.to_string().contains("chmod 700"), "{error}");
+    assert!(!scene.store.still(&bundle));
+    for result in [scene.grant(), scene.check().map(drop)] {
+        let error = result.expect_err("anybody could put another trust.json there");
+        assert!(error.to_string().contains("chmod 700"), "{error}");
+    }
     set_permissions(&scene.home, Permissions::from_mode(0o700)).unwrap();
     scene.grant().expect("control");
+    scene.check().expect("control");
 }
 
 #[test]
