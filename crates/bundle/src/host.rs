@@ -128,7 +128,10 @@ impl HostRule {
             None => None,
             Some(Ok(port)) if port > 0 => Some(port),
             Some(_) => {
-                return Err(HostError { given: text.escape_debug().to_string(), reason: "bad port" });
+                return Err(HostError {
+                    given: text.escape_debug().to_string(),
+                    reason: "bad port",
+                });
             }
         };
         Ok(Self { suffix, host: Host::parse(host)?, port })
