@@ -49,14 +49,14 @@ fn manifest(servers: usize, policy: PolicyTables) -> Manifest {
     manifest
 }
 
-/// The best mean of several rounds.
+/// The best mean of many short rounds, so that other work on the machine shows little.
 fn per_call(mut call: impl FnMut()) -> Duration {
     let round = |call: &mut dyn FnMut()| {
         let start = Instant::now();
-        (0..10_000).for_each(|_| call());
-        start.elapsed() / 10_000
+        (0..200).for_each(|_| call());
+        start.elapsed() / 200
     };
-    (0..5).map(|_| round(&mut call)).min().unwrap()
+    (0..500).map(|_| round(&mut call)).min().unwrap()
 }
 
 fn main() {
@@ -111,7 +111,7 @@ fn main() {
             black_box(Ruleset::compile(&machine, &manifest).unwrap());
             start.elapsed()
         };
-        let time = (0..5).map(|_| compile()).min().unwrap();
+        let time = (0..15).map(|_| compile()).min().unwrap();
         println!("  {servers:>5} servers {time:>8.1?}");
     }
 }

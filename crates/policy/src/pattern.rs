@@ -81,6 +81,9 @@ fn split(text: &str) -> Result<(bool, &str), Problem> {
     if rest.is_empty() {
         return Err(Problem::new("`!` denies nothing by itself").help("`!*` denies everything"));
     }
+    if negative && rest.starts_with('!') {
+        return Err(Problem::new("`!!` is no denial").help("write one `!`"));
+    }
     Ok((negative, rest))
 }
 

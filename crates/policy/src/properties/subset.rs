@@ -69,11 +69,8 @@ proptest! {
         }
         let scopes = rules.scopes("/home/u".as_ref(), "/home/u/.ringfence".as_ref()).unwrap();
         let under = |set: &[std::path::PathBuf]| set.iter().any(|d| Path::new(&path).starts_with(d));
-        if under(&scopes.write) {
-            if let Some(list) = &files.write {
-                prop_assert!(lists(list, &path));
-            }
-        }
+        let written = under(&scopes.write);
+        prop_assert!(!written || files.write.as_ref().is_none_or(|list| lists(list, &path)));
         if let Some(list) = &files.read {
             let readable = scopes.read_inside.as_deref().is_none_or(under);
             prop_assert!(!readable || lists(list, &path));
