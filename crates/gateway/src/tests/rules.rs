@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::world::{World, check_of, tool};
 use crate::Error;
-use crate::seams::{Piece, pieces};
 
 #[tokio::test]
 async fn an_allowed_call_goes_on_as_it_was_judged_and_is_recorded_step_by_step() {
@@ -214,18 +213,4 @@ async fn arguments_are_an_object() {
         assert_eq!(check_of(&error), "arguments");
     }
     world.request("tools/call", json!({"name": "echo"})).await.unwrap();
-}
-
-#[test]
-fn a_template_is_text_and_names() {
-    let name = |text| Piece::Secret(ringfence_bundle::SecretName::parse(text).unwrap());
-    let text = Piece::Text;
-    assert_eq!(
-        pieces("Bearer ${A_B} $$5").unwrap(),
-        [text("Bearer "), name("A_B"), text(" "), text("$"), text("5")]
-    );
-    assert_eq!(pieces("plain").unwrap(), [text("plain")]);
-    for bad in ["$A", "${A", "${}", "${A-B}", "$"] {
-        assert!(pieces(bad).is_err(), "{bad}");
-    }
 }

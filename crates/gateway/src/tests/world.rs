@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_bundle::{Server, ServerId, ToolName, Transport};
+use ringfence_bundle::{Server, ServerId, Template, ToolName, Transport};
 use ringfence_mcp::{Answer, Asker, Backend, RpcError, serve_stdio};
 use ringfence_policy::{Decision, Layer, Principal};
 use ringfence_record::{Event, Outcome};
@@ -112,9 +112,12 @@ impl Vault for NoVault {
     fn fill<'a>(
         &'a self,
         _server: &'a ServerId,
-        template: &'a str,
+        template: &'a Template,
     ) -> Boxed<'a, Result<Filled, String>> {
-        Box::pin(async move { Ok(Filled { text: template.into(), secrets: Vec::new() }) })
+        Box::pin(async move {
+            let text = template.render(|_| Ok::<_, String>(SECRET))?;
+            Ok(Filled { text, secrets: Vec::new() })
+        })
     }
     fn scrubber(&self, _secrets: Vec<(String, Secret)>) -> Arc<dyn Scrub> {
         Arc::new(Hide)

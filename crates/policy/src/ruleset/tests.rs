@@ -1,0 +1,163 @@
+use std::collections::BTreeMap;
+
+use ringfence_bundle::{
+    A2a, Capability, Id, Isolation, Manifest, Notify, OnTimeout, Pattern, Peer, SecretName, Server,
+    Transport,
+};
+use serde_json::Value;
+
+use super::url_host;
+use crate::{Error, MachinePolicy, Ruleset};
+
+fn example() -> (MachinePolicy, Manifest) {
+    let text = "[policy]\nisolation = \"network\"\ncredentials = [\"DEV_*\"]\n\
+        max_per_run_usd = \"0.50\"\nmax_duration_seconds = 60\nallow_proceed = false\n\
+        approver_keys = [\"z6MkA\"]\npeers = [\"did:key:z6MkP\"]\n\
+        [policy.tools]\n\"*\" = [\"*\", \"!*_delete\"]\n\
+        [policy.filesystem]\ndeny = [\".env*\"]\n";
+    let machine = MachinePolicy::parse("machine.toml".as_ref(), text).unwrap();
+    let mut manifest = Manifest::default();
+    let url = "https://mcp.example/mcp".to_owned();
+    let transport = Transport::Http { url, headers: BTreeMap::new() };
+    let server = Server { transport, tools: None, methods: Vec::new(), pricing: None };
+    manifest.servers.insert(Id::parse("bank").unwrap(), server);
+    manifest.limits.max_duration_seconds = Some(300);
+    manifest.spending.max_per_run_usd = Some("0.5".into());
+    manifest.spending.max_per_day_usd = Some("5".into());
+    (machine, manifest)
+}
+
+#[test]
+fn ceilings_fold() {
+    let (machine, mut manifest) = example();
+    let rules = Ruleset::compile(&machine, &manifest).unwrap();
+    assert_eq!(rules.required_isolation(), Isolation::Network, "raised to the machine's");
+    assert_eq!(rules.max_duration().unwrap().as_secs(), 60);
+    assert_eq!(rules.caps().per_run_usd.as_deref(), Some("0.50"));
+    assert_eq!(rules.caps().per_day_usd.as_deref(), Some("5"));
+    assert_eq!(rules.caps().per_month_usd, None);
+    assert!(rules.may_execute() && !rules.requires_pinned_tools());
+    manifest.capabilities = vec![Capability::ReadFile, Capability::ExternalTransfer];
+    manifest.limits.max_duration_seconds = Some(10);
+    let rules = Ruleset::compile(&machine, &manifest).unwrap();
+    assert_eq!(rules.required_isolation(), Isolation::Kernel, "the floor is stronger");
+    assert_eq!(rules.max_duration().unwrap().as_secs(), 10);
+}
+
+#[test]
+fn asking_for_more_names_both_places_and_what_to_type() {
+    let (machine, mut manifest) = example();
+    manifest.sandbox.credentials =
+        vec![SecretName::parse("DEV_KEY").unwrap(), SecretName::parse("PROD_KEY").unwrap()];
+    manifest.approvals.on_timeout = OnTimeout::Proceed;
+    manifest.approvals.notify.push(Notify {
+        channel: "webhook".into(),
+        url_ref: SecretName::parse("URL").unwrap(),
+        approver_keys: vec!["z6MkA".into(), "z6MkB".into()],
+    });
+    let peer = |name: &str, did: &str| Peer {
+        name: Id::parse(name).unwrap(),
+        did: did.into(),
+        endpoint: format!("https://{name}.example:9443"),
+    };
+    manifest.a2a = Some(A2a {
+        listen: None,
+        peers: vec![peer("good", "did:key:z6MkP"), peer("bad", "did:key:z6MkQ")],
+    });
+    let Err(Error::Exceeds(found)) = Ruleset::compile(&machine, &manifest) else { panic!() };
+    let about: Vec<&str> = found.iter().map(|d| d.message.as_str()).collect();
+    assert_eq!(about.len(), 4, "{about:?}");
+    for (message, parts) in about.iter().zip([
+        ["PROD_KEY", "machine.toml:3"],
+        ["proceed", "machine.toml:6"],
+        ["z6MkB", "machine.toml:7"],
+        ["z6MkQ", "machine.toml:8"],
+    ]) {
+        for part in parts.into_iter().chain([".ringfence/ringfence.toml"]) {
+            assert!(message.contains(part), "{message} lacks {part}");
+        }
+    }
+    assert!(found.iter().all(|d| d.next.is_some() && d.help.is_some()));
+    // The same bundle on a machine without ceilings compiles.
+    assert!(Ruleset::compile(&MachinePolicy::default(), &manifest).is_ok());
+}
+
+#[test]
+fn survives_its_serialised_form() {
+    let (machine, manifest) = example();
+    let rules = Ruleset::compile(&machine, &manifest).unwrap();
+    let again = Ruleset::from_json(&rules.to_json()).unwrap();
+    assert_eq!(again, rules);
+    assert_eq!(again.digest(), rules.digest());
+    assert_eq!(Ruleset::from_json(&serde_json::to_vec(&rules).unwrap()).unwrap(), rules);
+    assert!(rules.digest().starts_with("sha256:") && rules.digest().len() == 71);
+    let other = Ruleset::compile(&MachinePolicy::default(), &manifest).unwrap();
+    assert_ne!(other.digest(), rules.digest());
+}
+
+#[test]
+fn a_foreign_ruleset_is_refused() {
+    let (machine, manifest) = example();
+    let good: Value =
+        serde_json::from_slice(&Ruleset::compile(&machine, &manifest).unwrap().to_json()).unwrap();
+    let read = |change: &dyn Fn(&mut Value)| {
+        let mut value = good.clone();
+        change(&mut value);
+        Ruleset::from_json(&serde_json::to_vec(&value).unwrap())
+    };
+    assert!(read(&|_| ()).is_ok());
+    let newer = read(&|v| {
+        v["version"] = 2.into();
+        v["what_version_2_adds"] = true.into();
+    });
+    assert!(matches!(newer, Err(Error::Newer { found: 2, known: 1 })));
+    assert!(matches!(read(&|v| v["version"] = 0.into()), Err(Error::Ruleset(_))));
+    assert!(matches!(read(&|v| v["more"] = 1.into()), Err(Error::Ruleset(_))));
+    assert!(matches!(read(&|v| v["machine"]["more"] = 1.into()), Err(Error::Ruleset(_))));
+    assert!(matches!(read(&|v| v["ceilings"]["more"] = 1.into()), Err(Error::Ruleset(_))));
+    assert!(matches!(
+        read(&|v| v["machine"]["tools"]["*"][0]["text"] = "".into()),
+        Err(Error::Ruleset(_))
+    ));
+    assert!(matches!(Ruleset::from_json(b"{}"), Err(Error::Ruleset(_))));
+    assert!(matches!(Ruleset::from_json(b"\xff"), Err(Error::Ruleset(_))));
+}
+
+#[test]
+fn a_bundles_bad_pattern_is_a_finding() {
+    let (machine, mut manifest) = example();
+    let bad = Pattern { text: "a.example:0".into(), line: 12 };
+    manifest.policy.egress.insert("agent".into(), vec![bad]);
+    let Err(Error::Exceeds(found)) = Ruleset::compile(&machine, &manifest) else { panic!() };
+    assert!(found[0].message.starts_with("ringfence.toml:12 [policy.egress]"), "{found:?}");
+}
+
+#[test]
+fn a_server_is_not_called_agent() {
+    let (machine, mut manifest) = example();
+    let server = manifest.servers.remove(&Id::parse("bank").unwrap()).unwrap();
+    manifest.servers.insert(Id::parse("agent").unwrap(), server);
+    assert!(matches!(Ruleset::compile(&machine, &manifest), Err(Error::Exceeds(_))));
+}
+
+#[test]
+fn the_host_of_an_address() {
+    let host = |url: &str| url_host(url).map(|host| host.to_string());
+    assert_eq!(host("https://A.Example.:8443/x?y#z"), Ok("a.example".into()));
+    assert_eq!(host("HTTP://[::1]:80/"), Ok("[::1]".into()));
+    assert_eq!(host("http://127.0.0.1:1/mcp"), Ok("127.0.0.1".into()));
+    for bad in [
+        "https://a@b.example/",
+        "https:/a.example",
+        "file:///etc",
+        "https://",
+        "a.example",
+        "https://a.example\\@b.example/",
+        "https://a.example:x/",
+        "https://a b/",
+        "ht\ntps://a",
+        "https://ä.example/",
+    ] {
+        assert!(host(bad).is_err(), "{bad}");
+    }
+}

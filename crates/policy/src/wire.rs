@@ -1,0 +1,137 @@
+//! The serialised form of a ruleset: everything as it was declared, nothing computed.
+
+use std::collections::BTreeMap;
+
+use ringfence_bundle::{
+    Egress, Filesystem, Host, HostRule, Isolation, Pattern, PolicyTables, SecretName, ServerId,
+    ToolName,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::Ceilings;
+
+/// The format that this program writes, and the newest it reads.
+pub(crate) const VERSION: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wire {
+    pub(crate) version: u32,
+    pub(crate) machine: Rules,
+    pub(crate) ceilings: Ceilings,
+    pub(crate) bundle: Rules,
+    pub(crate) declared: Declared,
+}
+
+/// `[policy.*]` of one layer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rules {
+    /// What a person calls the file.
+    pub(crate) file: String,
+    pub(crate) tools: BTreeMap<String, Vec<Line>>,
+    pub(crate) egress: BTreeMap<String, Vec<Line>>,
+    pub(crate) secrets: BTreeMap<String, Vec<Line>>,
+    pub(crate) filesystem: Files,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Files {
+    pub(crate) read: Option<Vec<Line>>,
+    pub(crate) write: Option<Vec<Line>>,
+    pub(crate) deny: Vec<Line>,
+}
+
+/// One pattern and where it stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Line {
+    pub(crate) text: String,
+    pub(crate) line: u32,
+}
+
+/// What the manifest says of the things themselves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Declared {
+    /// The stronger of the declared level and the capabilities' floor.
+    pub(crate) isolation: Isolation,
+    pub(crate) max_duration_seconds: Option<u64>,
+    pub(crate) max_per_run_usd: Option<String>,
+    pub(crate) max_per_day_usd: Option<String>,
+    pub(crate) max_per_month_usd: Option<String>,
+    pub(crate) credentials: Vec<SecretName>,
+    pub(crate) egress: Egress,
+    pub(crate) allowed_hosts: Vec<HostRule>,
+    pub(crate) servers: BTreeMap<ServerId, Server>,
+    /// Host to what it belongs to, in words.
+    pub(crate) gateway_only: BTreeMap<Host, String>,
+    pub(crate) proceed_on_timeout: bool,
+    pub(crate) approver_keys: Vec<String>,
+    pub(crate) peers: Vec<String>,
+    pub(crate) approvals: Vec<Approval>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Server {
+    pub(crate) tools: Option<Vec<ToolName>>,
+    pub(crate) methods: Vec<String>,
+    pub(crate) allowed_hosts: Vec<HostRule>,
+}
+
+/// One `[[approvals.require]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Approval {
+    pub(crate) server: Option<ServerId>,
+    pub(crate) tool: ToolName,
+    pub(crate) when: Option<When>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct When {
+    pub(crate) pointer: String,
+    pub(crate) test: Test,
+}
+
+/// Values are kept as JSON text: the canonical form that is digested holds numbers as doubles, and
+/// two rules that differ only beyond a double must not have one digest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Test {
+    Equals(String),
+    Prefix(String),
+    Matches(String),
+    GreaterThan(String),
+    OneOf(Vec<String>),
+}
+
+impl Rules {
+    pub(crate) fn new(file: &str, tables: &PolicyTables) -> Self {
+        let table = |table: &BTreeMap<String, Vec<Pattern>>| {
+            table.iter().map(|(key, list)| (key.clone(), lines(list))).collect()
+        };
+        let Filesystem { read, write, deny } = &tables.filesystem;
+        Self {
+            file: file.to_owned(),
+            tools: table(&tables.tools),
+            egress: table(&tables.egress),
+            secrets: table(&tables.secrets),
+            filesystem: Files {
+                read: read.as_deref().map(lines),
+                write: write.as_deref().map(lines),
+                deny: lines(deny),
+            },
+        }
+    }
+}
+
+fn lines(patterns: &[Pattern]) -> Vec<Line> {
+    patterns
+        .iter()
+        .map(|p| Line { text: p.text.clone(), line: u32::try_from(p.line).unwrap_or(u32::MAX) })
+        .collect()
+}
