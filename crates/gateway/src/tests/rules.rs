@@ -214,3 +214,41 @@ async fn arguments_are_an_object() {
     }
     world.request("tools/call", json!({"name": "echo"})).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_manifest_and_its_ruleset_decide() {
+    let manifest = r#"
+version = 1
+[servers.s]
+type = "stdio"
+command = "unused"
+tools = ["echo", "say", "pay"]
+[policy.tools]
+s = ["*", "!say"]
+[[approvals.require]]
+server = "s"
+tool = "pay"
+when = { pointer = "/amount", greater_than = "100.00" }
+"#;
+    let file = std::path::Path::new("ringfence.toml");
+    let (manifest, _) = ringfence_bundle::parse_manifest(file, manifest, None).unwrap();
+    let machine = ringfence_policy::MachinePolicy::default();
+    let ruleset = ringfence_policy::Ruleset::compile(&machine, &manifest).unwrap();
+    let world = World::declared(manifest.servers, std::sync::Arc::new(ruleset));
+    for (name, arguments, check) in [
+        ("hang", json!({}), "tools"),
+        ("say", json!({}), "ruleset"),
+        ("pay", json!({"amount": 100.01}), "approval"),
+        ("pay", json!({"amount": "1"}), "approval"),
+        ("pay", json!({}), "approval"),
+    ] {
+        let error = world.call(name, arguments).await.unwrap_err();
+        assert_eq!(check_of(&error), check, "{name}: {error}");
+    }
+    let error = world.request("resources/list", json!({})).await.unwrap_err();
+    assert_eq!(check_of(&error), "methods");
+    world.call("echo", json!({})).await.unwrap();
+    world.call("pay", json!({"amount": 100})).await.unwrap();
+    assert_eq!(world.reached(), ["echo", "pay"]);
+    assert_eq!(names(&world).await, ["echo", "pay"]);
+}

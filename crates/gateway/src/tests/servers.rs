@@ -11,7 +11,8 @@ use ringfence_bundle::{ServerId, Template, Transport};
 use ringfence_mcp::{UpstreamError, serve_stdio};
 use serde_json::json;
 
-use super::world::{Memory, SECRET, World, new_tools, stdio};
+use super::memory::Memory;
+use super::world::{SECRET, World, new_tools, stdio};
 use crate::{Error, Launched, Launcher};
 
 #[tokio::test]
