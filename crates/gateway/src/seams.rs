@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ringfence_bundle::{SecretName, ServerId};
+use ringfence_bundle::{ServerId, Template};
 use ringfence_policy::{Decision, Principal, Ruleset};
 use ringfence_record::{Event, Receipt, Recorder};
 use ringfence_secrets::{Resolver, Scrubber, Secret};
@@ -95,7 +95,7 @@ pub(crate) trait Vault: Send + Sync {
     fn fill<'a>(
         &'a self,
         server: &'a ServerId,
-        template: &'a str,
+        template: &'a Template,
     ) -> Boxed<'a, Result<Filled, String>>;
     /// What takes these values out of replies.
     fn scrubber(&self, secrets: Vec<(String, Secret)>) -> Arc<dyn Scrub> {
@@ -107,55 +107,20 @@ impl Vault for Resolver {
     fn fill<'a>(
         &'a self,
         server: &'a ServerId,
-        template: &'a str,
+        template: &'a Template,
     ) -> Boxed<'a, Result<Filled, String>> {
         Box::pin(async move {
             let principal = Principal::Server(server.clone());
-            let mut filled = Filled { text: String::new(), secrets: Vec::new() };
-            for piece in pieces(template)? {
-                match piece {
-                    Piece::Text(text) => filled.text.push_str(text),
-                    Piece::Secret(name) => {
-                        let secret = self
-                            .resolve(&principal, &name)
-                            .await
-                            .map_err(|error| error.to_string())?;
-                        filled.text.push_str(secret.expose());
-                        filled.secrets.push((name.to_string(), secret));
-                    }
-                }
+            let mut secrets = Vec::new();
+            for name in template.references() {
+                let resolved = self.resolve(&principal, &name).await;
+                secrets.push((name.to_string(), resolved.map_err(|error| error.to_string())?));
             }
-            Ok(filled)
+            let text = template.render(|name| {
+                let found = secrets.iter().find(|(known, _)| known == name.as_str());
+                found.map(|(_, secret)| secret.expose()).ok_or_else(|| format!("{name} is missing"))
+            })?;
+            Ok(Filled { text, secrets })
         })
     }
-}
-
-#[derive(Debug, PartialEq)]
-pub(crate) enum Piece<'t> {
-    Text(&'t str),
-    Secret(SecretName),
-}
-
-/// The pieces of a template: `${NAME}` is a secret, `$$` is a dollar sign.
-pub(crate) fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
-    let mut pieces = Vec::new();
-    let mut rest = template;
-    while let Some(at) = rest.find('$') {
-        let (text, after) = rest.split_at(at);
-        pieces.push(Piece::Text(text));
-        if let Some(after) = after.strip_prefix("$$") {
-            pieces.push(Piece::Text("$"));
-            rest = after;
-        } else if let Some((name, after)) =
-            after.strip_prefix("${").and_then(|after| after.split_once('}'))
-        {
-            let name = SecretName::parse(name).map_err(|error| error.to_string())?;
-            pieces.push(Piece::Secret(name));
-            rest = after;
-        } else {
-            return Err("a `$` that is neither `${NAME}` nor `$$`".into());
-        }
-    }
-    pieces.push(Piece::Text(rest));
-    Ok(pieces)
 }

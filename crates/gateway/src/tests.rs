@@ -2,6 +2,7 @@
 //! and HTTP.
 
 mod doors;
+mod memory;
 mod rules;
 mod servers;
 mod world;

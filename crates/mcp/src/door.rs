@@ -10,10 +10,11 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::envelope::response;
 use crate::http_client::{SESSION, VERSION};
@@ -33,13 +34,25 @@ pub struct HttpDoor {
     port: u16,
     limits: Limits,
     sessions: Sessions,
+    large: Semaphore,
 }
+
+/// Requests of more than [`SMALL`] bytes that are held in memory at once; the next ones wait.
+const LARGE_AT_ONCE: usize = 8;
+/// Bytes.
+const SMALL: u64 = 64 * 1024;
 
 impl HttpDoor {
     /// A door for the listener on this port.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, port: u16, limits: Limits) -> Self {
-        Self { backend, port, limits, sessions: Sessions::default() }
+        Self {
+            backend,
+            port,
+            limits,
+            sessions: Sessions::default(),
+            large: Semaphore::new(LARGE_AT_ONCE),
+        }
     }
 
     /// Answers one HTTP request; its path has been [`route`]d. When the future is dropped, so is
@@ -78,6 +91,9 @@ impl HttpDoor {
             }
         }
         judge::post(&parts.headers, self.limits.bytes)?;
+        let length = judge::text(&parts.headers, &CONTENT_LENGTH)?.and_then(|n| n.parse().ok());
+        let small = length.is_some_and(|length: u64| length <= SMALL);
+        let _place = if small { None } else { self.large.acquire().await.ok() };
         let body = Limited::new(body, self.limits.bytes).collect().await.map_err(|error| {
             if error.is::<http_body_util::LengthLimitError>() {
                 HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large")

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::world::{World, check_of, tool};
 use crate::Error;
-use crate::seams::{Piece, pieces};
 
 #[tokio::test]
 async fn an_allowed_call_goes_on_as_it_was_judged_and_is_recorded_step_by_step() {
@@ -216,16 +215,40 @@ async fn arguments_are_an_object() {
     world.request("tools/call", json!({"name": "echo"})).await.unwrap();
 }
 
-#[test]
-fn a_template_is_text_and_names() {
-    let name = |text| Piece::Secret(ringfence_bundle::SecretName::parse(text).unwrap());
-    let text = Piece::Text;
-    assert_eq!(
-        pieces("Bearer ${A_B} $$5").unwrap(),
-        [text("Bearer "), name("A_B"), text(" "), text("$"), text("5")]
-    );
-    assert_eq!(pieces("plain").unwrap(), [text("plain")]);
-    for bad in ["$A", "${A", "${}", "${A-B}", "$"] {
-        assert!(pieces(bad).is_err(), "{bad}");
+#[tokio::test]
+async fn a_manifest_and_its_ruleset_decide() {
+    let manifest = r#"
+version = 1
+[servers.s]
+type = "stdio"
+command = "unused"
+tools = ["echo", "say", "pay"]
+[policy.tools]
+s = ["*", "!say"]
+[[approvals.require]]
+server = "s"
+tool = "pay"
+when = { pointer = "/amount", greater_than = "100.00" }
+"#;
+    let file = std::path::Path::new("ringfence.toml");
+    let (manifest, _) = ringfence_bundle::parse_manifest(file, manifest, None).unwrap();
+    let machine = ringfence_policy::MachinePolicy::default();
+    let ruleset = ringfence_policy::Ruleset::compile(&machine, &manifest).unwrap();
+    let world = World::declared(manifest.servers, std::sync::Arc::new(ruleset));
+    for (name, arguments, check) in [
+        ("hang", json!({}), "tools"),
+        ("say", json!({}), "ruleset"),
+        ("pay", json!({"amount": 100.01}), "approval"),
+        ("pay", json!({"amount": "1"}), "approval"),
+        ("pay", json!({}), "approval"),
+    ] {
+        let error = world.call(name, arguments).await.unwrap_err();
+        assert_eq!(check_of(&error), check, "{name}: {error}");
     }
+    let error = world.request("resources/list", json!({})).await.unwrap_err();
+    assert_eq!(check_of(&error), "methods");
+    world.call("echo", json!({})).await.unwrap();
+    world.call("pay", json!({"amount": 100})).await.unwrap();
+    assert_eq!(world.reached(), ["echo", "pay"]);
+    assert_eq!(names(&world).await, ["echo", "pay"]);
 }

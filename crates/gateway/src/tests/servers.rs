@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ringfence_bundle::{ServerId, Transport};
+use ringfence_bundle::{ServerId, Template, Transport};
 use ringfence_mcp::{UpstreamError, serve_stdio};
 use serde_json::json;
 
-use super::world::{Memory, SECRET, World, new_tools, stdio};
+use super::memory::Memory;
+use super::world::{SECRET, World, new_tools, stdio};
 use crate::{Error, Launched, Launcher};
 
 #[tokio::test]
@@ -114,7 +115,9 @@ async fn an_http_server_is_reached_and_neither_its_address_nor_a_secret_comes_ba
     let tools = new_tools(&journal);
     let address = serve_tools(Arc::clone(&tools)).await;
     let url = format!("http://{address}/s/mcp");
-    let transport = Transport::Http { url: url.clone(), headers: Default::default() };
+    let key = Template::parse("Bearer ${KEY}").unwrap();
+    let headers = [("Authorization".to_owned(), key)].into();
+    let transport = Transport::Http { url: url.clone(), headers };
     let world = World::from_parts(transport, Duration::from_secs(10), journal, tools);
     assert_eq!(world.call("echo", json!({"a": 1})).await.unwrap()["echo"]["arguments"]["a"], 1);
     *world.tools.says.lock().unwrap() =
@@ -140,6 +143,8 @@ async fn serve_tools(tools: Arc<super::world::Tools>) -> std::net::SocketAddr {
                 let door = Arc::clone(&door);
                 async move {
                     let request: http::Request<hyper::body::Incoming> = request;
+                    let key = request.headers()[http::header::AUTHORIZATION].to_str();
+                    assert_eq!(key.unwrap(), format!("Bearer {SECRET}"));
                     Ok::<_, std::convert::Infallible>(door.handle(request).await)
                 }
             });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_bundle::{Server, ServerId, ToolName, Transport};
+use ringfence_bundle::{Server, ServerId, Template, ToolName, Transport};
 use ringfence_mcp::{Answer, Asker, Backend, RpcError, serve_stdio};
 use ringfence_policy::{Decision, Layer, Principal};
 use ringfence_record::{Event, Outcome};
@@ -16,74 +16,11 @@ use ringfence_secrets::Secret;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::permit::Evidence;
+use super::memory::Memory;
 use crate::seams::{Boxed, Filled, Journal, Judge, Scrub, Trust, Vault};
 use crate::{Caller, Error, Gateway, JudgedRequest, Launched, Launcher, Waits};
 
 pub(super) const SECRET: &str = "s3cret-value";
-
-#[derive(Default)]
-pub(super) struct Memory {
-    pub(super) events: Mutex<Vec<Event>>,
-    pub(super) full: AtomicBool,
-    pub(super) noted: Notify,
-}
-
-impl Memory {
-    fn add(&self, event: Event) -> Result<(), String> {
-        if self.full.load(Ordering::SeqCst) {
-            return Err("no space left on device".into());
-        }
-        self.events.lock().unwrap().push(event);
-        self.noted.notify_one();
-        Ok(())
-    }
-
-    /// Method or tool, outcome and the last step, of every decision but the gateway's own listings.
-    pub(super) fn decisions(&self) -> Vec<(String, Outcome, String, String)> {
-        let events = self.events.lock().unwrap();
-        let decided = events.iter().filter_map(|event| match event {
-            Event::CallDecided { principal, method, tool, outcome, steps, .. }
-                if principal == "agent" =>
-            {
-                let last = steps.last().unwrap();
-                let what = tool.clone().unwrap_or_else(|| method.clone());
-                Some((what, *outcome, last.check.clone(), last.rule.clone()))
-            }
-            _ => None,
-        });
-        decided.collect()
-    }
-
-    pub(super) fn settled(&self) -> Vec<(u64, String, String)> {
-        let events = self.events.lock().unwrap();
-        let settled = events.iter().filter_map(|event| match event {
-            Event::CallSettled { call, result, detail, .. } => {
-                Some((*call, result.clone(), detail.clone().unwrap_or_default()))
-            }
-            _ => None,
-        });
-        settled.collect()
-    }
-
-    pub(super) async fn until(&self, done: impl Fn(&Self) -> bool) {
-        let wait = async {
-            while !done(self) {
-                self.noted.notified().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), wait).await.expect("it is in the record");
-    }
-}
-
-impl Journal for Memory {
-    fn commit(&self, event: Event) -> Boxed<'_, Result<Evidence, String>> {
-        Box::pin(async move { self.add(event).map(|()| Evidence::test()) })
-    }
-    fn note(&self, event: Event) -> Result<(), String> {
-        self.add(event)
-    }
-}
 
 pub(super) struct Rules;
 impl Judge for Rules {
@@ -112,9 +49,12 @@ impl Vault for NoVault {
     fn fill<'a>(
         &'a self,
         _server: &'a ServerId,
-        template: &'a str,
+        template: &'a Template,
     ) -> Boxed<'a, Result<Filled, String>> {
-        Box::pin(async move { Ok(Filled { text: template.into(), secrets: Vec::new() }) })
+        Box::pin(async move {
+            let text = template.render(|_| Ok::<_, String>(SECRET))?;
+            Ok(Filled { text, secrets: Vec::new() })
+        })
     }
     fn scrubber(&self, _secrets: Vec<(String, Secret)>) -> Arc<dyn Scrub> {
         Arc::new(Hide)
@@ -320,7 +260,6 @@ impl World {
         pipes: Arc<Pipes>,
         launcher: Arc<dyn Launcher>,
     ) -> Self {
-        let trust = Arc::new(Yes(AtomicBool::new(true)));
         let listed = ["echo", "hang", "fail", "say", "forbidden", "pay", "new", "die", "Echo"];
         let server = Server {
             transport,
@@ -328,11 +267,30 @@ impl World {
             methods: vec!["resources/read".into()],
             pricing: None,
         };
+        let servers = BTreeMap::from([(id("s"), server)]);
         let waits = Waits { connect: Duration::from_secs(10), call };
+        Self::assembled(servers, Arc::new(Rules), waits, (journal, tools, pipes), launcher)
+    }
+
+    /// What a manifest declares, judged by its ruleset.
+    pub(super) fn declared(servers: BTreeMap<ServerId, Server>, judge: Arc<dyn Judge>) -> Self {
+        let Self { journal, tools, pipes, .. } = Self::new();
+        let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
+        Self::assembled(servers, judge, Waits::default(), (journal, tools, pipes), launcher)
+    }
+
+    fn assembled(
+        servers: BTreeMap<ServerId, Server>,
+        judge: Arc<dyn Judge>,
+        waits: Waits,
+        (journal, tools, pipes): (Arc<Memory>, Arc<Tools>, Arc<Pipes>),
+        launcher: Arc<dyn Launcher>,
+    ) -> Self {
+        let trust = Arc::new(Yes(AtomicBool::new(true)));
         let gateway = Gateway::assemble(
-            BTreeMap::from([(id("s"), server)]),
+            servers,
             Arc::clone(&journal) as Arc<dyn Journal>,
-            Arc::new(Rules),
+            judge,
             Arc::clone(&trust) as Arc<dyn Trust>,
             Arc::new(NoVault),
             launcher,

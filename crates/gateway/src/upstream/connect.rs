@@ -47,8 +47,7 @@ impl Table {
         let mut secrets: Vec<(String, Secret)> = Vec::new();
         let mut filled_headers = Vec::new();
         for (name, template) in headers {
-            let text = text(template);
-            let filled = self.vault.fill(server, &text).await.map_err(|detail| {
+            let filled = self.vault.fill(server, template).await.map_err(|detail| {
                 down("a header of its own could not be filled in on the host", detail)
             })?;
             filled_headers.push((name.clone(), filled.text));
@@ -77,13 +76,5 @@ impl Table {
         )
         .await?;
         Ok((upstream, veil, Some(launched.guard)))
-    }
-}
-
-/// A template as the manifest spells it.
-fn text(template: &Template) -> String {
-    match serde_json::to_value(template) {
-        Ok(serde_json::Value::String(text)) => text,
-        _ => String::new(),
     }
 }
