@@ -98,6 +98,12 @@ impl Prepared {
         std::mem::take(&mut self.listeners)
     }
 
+    /// Its init's process id on the host.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.init.pid().as_raw_nonzero().get().unsigned_abs()
+    }
+
     /// Tries the sandbox from inside, with the confinement the process will have. Call it while
     /// the listeners are being served: the positive control connects to the first of them and
     /// must get an answer. It blocks until all is tried: serve from another thread.

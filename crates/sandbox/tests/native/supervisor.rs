@@ -70,8 +70,11 @@ fn supervise(wish: &Wish) -> Result<Exit, Error> {
     if wish.probe {
         report.probes = prepared.probe()?;
     }
+    // Before the agent can say anything: whoever hears it finds the report.
+    report.pid = prepared.pid();
+    write(wish, &report);
     let mut running = prepared.release()?;
-    report.pid = running.pid();
+    assert_eq!(running.pid(), report.pid);
     let streams = running.take_streams();
     assert_eq!(streams.is_some(), wish.piped);
     let relay = streams.map(|(stdin, stdout)| {
@@ -80,7 +83,6 @@ fn supervise(wish: &Wish) -> Result<Exit, Error> {
             std::io::copy(&mut std::fs::File::from(stdout), &mut std::io::stdout()).unwrap()
         })
     });
-    write(wish, &report);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let exit = runtime.block_on(async {
         loop {
