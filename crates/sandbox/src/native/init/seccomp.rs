@@ -139,3 +139,6 @@ fn condition(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition
         .map_err(io::Error::other)
         .step("compile the seccomp filter")
 }
+
+#[cfg(test)]
+mod tests;
