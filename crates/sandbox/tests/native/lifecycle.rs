@@ -12,6 +12,7 @@ use crate::support::{Case, Placeholder, REFUSED, User};
 
 pub const TESTS: &[Test] = &[
     ("killing_the_supervisor_kills_all", killing_the_supervisor_kills_all),
+    ("killing_it_at_any_moment_leaves_nothing", killing_it_at_any_moment_leaves_nothing),
     ("a_sweep_puts_everything_back", a_sweep_puts_everything_back),
     ("a_live_run_keeps_shared_placeholders", a_live_run_keeps_shared_placeholders),
     ("the_end_of_the_agent_ends_all", the_end_of_the_agent_ends_all),
@@ -36,6 +37,26 @@ fn killing_the_supervisor_kills_all(user: User) {
     assert_eq!(stdout.read(&mut [0; 1]).unwrap(), 0);
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+}
+
+fn killing_it_at_any_moment_leaves_nothing(user: User) {
+    let mut case = Case::new(user);
+    case.wish.probe = true;
+    case.missing("held", Rule::ReadOnly, Placeholder::Dir);
+    for moment in 0..30 {
+        let mut child = case.start("exec sleep 600");
+        // Wherever it is by then: before its namespaces, amid the mounts, in the probe, running.
+        std::thread::sleep(Duration::from_micros(moment * 1500));
+        let start = Instant::now();
+        child.kill().unwrap();
+        // Everything that it starts holds this pipe, until it ends.
+        assert_eq!(child.stdout.take().unwrap().read(&mut [0; 1]).unwrap(), 0);
+        assert!(start.elapsed() < Duration::from_secs(2), "{moment}");
+        child.wait().unwrap();
+        native::sweep(&case.wish.run_dir).unwrap();
+        assert_eq!(fs::read_dir(case.project()).unwrap().count(), 0, "{moment}");
+        assert_eq!(case.journals(), 0);
+    }
 }
 
 fn a_sweep_puts_everything_back(user: User) {
@@ -144,6 +165,8 @@ fn a_missing_program_is_refused(user: User) {
     case.run(&[broken.to_str().unwrap()]).ends(i32::from(REFUSED));
 }
 
-fn it_is_available(_: User) {
-    native::available().unwrap();
+fn it_is_available(user: User) {
+    let case = Case::new(user);
+    let out = case.supervisor().env("ONLY_TRY", "1").output().unwrap();
+    assert_eq!(String::from_utf8(out.stdout).unwrap(), "available\n");
 }

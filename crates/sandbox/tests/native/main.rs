@@ -7,6 +7,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
+    clippy::print_stdout,
     reason = "a test that cannot go on fails; a harness of its own is not known as a test to clippy"
 )]
 

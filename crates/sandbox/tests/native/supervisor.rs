@@ -50,6 +50,11 @@ pub const REFUSED: u8 = 111;
 pub fn main() -> ExitCode {
     let mut text = std::env::args().nth(2).unwrap();
     let wish: Wish = serde_json::from_str(&std::mem::take(&mut text)).unwrap();
+    if std::env::var_os("ONLY_TRY").is_some() {
+        native::available().unwrap();
+        println!("available");
+        return ExitCode::SUCCESS;
+    }
     match supervise(&wish) {
         Ok(Exit::Code(code)) => ExitCode::from(u8::try_from(code).unwrap()),
         Ok(Exit::Signal(signal)) => ExitCode::from(128 + u8::try_from(signal).unwrap()),
