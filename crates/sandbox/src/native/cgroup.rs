@@ -85,7 +85,13 @@ impl Group {
             .filter(|name| controllers.iter().any(|c| c == name))
             .filter(lacking)
             .collect();
-        if names.is_empty() || fs::create_dir(&folder).is_err() {
+        // In version 2 a process is moved with the right to the ancestor of both places.
+        let may_move = !version_2
+            || folder.parent().is_some_and(|parent| {
+                let list = parent.join("cgroup.procs");
+                rustix::fs::access(list, rustix::fs::Access::WRITE_OK).is_ok()
+            });
+        if names.is_empty() || !may_move || fs::create_dir(&folder).is_err() {
             return;
         }
         let mut kept = false;

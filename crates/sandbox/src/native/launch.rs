@@ -63,11 +63,12 @@ pub fn prepare(spec: &Spec) -> Result<Prepared> {
     if !project.folder {
         return Err(Error::Spec(format!("{}: not a folder", spec.project.display())));
     }
-    // First, so that it gets going while we do the rest.
-    let init = Init::spawn(identity)?;
-    let mut journal = Journal::new(&spec.run_dir, &id, &spec.project);
-    let group = make_group(spec, &id, &init, &mut journal)?;
+    // Before the init: on a failure it goes last.
+    let journal = Journal::new(&spec.run_dir, &id, &spec.project);
     let mut cleanup = Cleanup { journal, ground: Ground::default(), done: false };
+    // Early, so that it gets going while we do the rest.
+    let init = Init::spawn(identity)?;
+    let group = make_group(spec, &id, &init, &mut cleanup.journal)?;
     init.begin()?;
 
     let owner = identity.is_other().then_some((project.uid, project.gid));
@@ -96,6 +97,12 @@ impl Prepared {
     /// The listeners made inside, in the order of `Spec::listen`. They accept on this side.
     pub fn listeners(&mut self) -> Vec<TcpListener> {
         std::mem::take(&mut self.listeners)
+    }
+
+    /// Its init's process id on the host.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.init.pid().as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Tries the sandbox from inside, with the confinement the process will have. Call it while

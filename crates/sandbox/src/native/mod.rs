@@ -61,9 +61,10 @@ pub fn keepers(limits: &Limits) -> Vec<(&'static str, Keeper)> {
 /// # Errors
 /// [`crate::Error::Step`].
 pub fn available() -> Result<()> {
-    let init = process::Init::spawn(ids::Identity::choose()?)?;
+    let identity = ids::Identity::choose()?;
+    let init = process::Init::spawn(identity)?;
     init.begin()?;
-    init.order(&wire::Order::Hello, &[])?;
+    init.order(&wire::Order::Try { take_identity: identity.is_other() }, &[])?;
     match init.reply()? {
         (wire::Reply::Here, _) => Ok(()),
         _ => Err(process::unexpected()),

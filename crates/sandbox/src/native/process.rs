@@ -41,7 +41,7 @@ impl Init {
         // Above those that the child rearranges.
         let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 16).step(step);
         let (theirs, null) = (high(&theirs)?, high(&null)?);
-        let child = sys::spawn_init(theirs.as_fd(), null.as_fd())
+        let child = sys::spawn_init(ours.as_fd(), theirs.as_fd(), null.as_fd())
             .step_hint("make namespaces", hints::user_namespaces)?;
         let init = Self { child, channel: Channel::new(ours), reaped: false };
         identity.map(init.child.pid)?;

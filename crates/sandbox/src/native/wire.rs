@@ -12,8 +12,11 @@ use crate::{Exit, Probe, Rule};
 pub(crate) enum Order {
     /// Build the sandbox. Comes with the descriptors that the blueprint counts on.
     Build(Box<Blueprint>),
-    /// Only say that you are there, then end.
-    Hello,
+    /// Try what a machine may refuse, say how it went, and end.
+    Try {
+        /// See [`Blueprint::take_identity`].
+        take_identity: bool,
+    },
     /// Try the sandbox from inside.
     Probe(Targets),
     /// Start the agent.
@@ -27,7 +30,7 @@ pub(crate) enum Order {
 pub(crate) enum Reply {
     /// The sandbox stands; the listeners come with it.
     Built,
-    /// Answer to `Hello`.
+    /// Answer to `Try`: all of it works.
     Here,
     /// What the probe found.
     Probed(Vec<Probe>),

@@ -37,15 +37,23 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
 /// capabilities survive the exec, and executes `/proc/self/exe` with an empty environment: nothing
 /// of our memory is left in it. It exits with the error number if a step fails.
 ///
-/// Both descriptors must be above 3.
+/// `control` and `null` must be above 3. `ours` is the other end of `control`: the child closes
+/// its copy at once, so that our death ends its wait.
 ///
 /// # Errors
 /// What clone3 says: `EPERM` or `ENOSPC` where user namespaces are not to be had.
-pub(crate) fn spawn_init(control: BorrowedFd<'_>, null: BorrowedFd<'_>) -> io::Result<Child> {
+pub(crate) fn spawn_init(
+    ours: BorrowedFd<'_>,
+    control: BorrowedFd<'_>,
+    null: BorrowedFd<'_>,
+) -> io::Result<Child> {
     debug_assert!(control.as_raw_fd() > CONTROL_FD && null.as_raw_fd() > CONTROL_FD);
-    let (control, null) = (control.as_raw_fd(), null.as_raw_fd());
-    clone_process(NAMESPACES, || become_init(control, null))
+    let (ours, control, null) = (ours.as_raw_fd(), control.as_raw_fd(), null.as_raw_fd());
+    clone_process(NAMESPACES, || become_init(ours, control, null))
 }
+
+/// Seconds after which a holder of a namespace ends of itself.
+const HOLDER_SECONDS: libc::c_uint = 10;
 
 /// Starts a child that only holds a new user namespace open, until it is killed.
 ///
@@ -56,6 +64,8 @@ pub(crate) fn spawn_holder() -> io::Result<Child> {
         // SAFETY: plain system calls without pointers.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            // Should we be gone already: its work takes a moment only.
+            libc::alarm(HOLDER_SECONDS);
             loop {
                 libc::pause();
             }
@@ -94,10 +104,12 @@ fn clone_process(flags: i32, child: impl FnOnce() -> i32) -> io::Result<Child> {
 
 /// What the child does between clone and exec. Only system calls: no lock, no allocation.
 /// Returns the error number of the step that failed.
-fn become_init(control: i32, null: i32) -> i32 {
+fn become_init(ours: i32, control: i32, null: i32) -> i32 {
     // SAFETY: system calls on descriptors that are open, with buffers that outlive them. The
     // function runs in a single-threaded copy of the process and touches no shared state.
     unsafe {
+        libc::close(ours);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let mut go = 0u8;
         loop {
             match libc::read(control, (&raw mut go).cast(), 1) {

@@ -27,12 +27,12 @@ int main(void) {
     TRY("control-inet6", SYS_socket, AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK, 0);
     TRY("control-affinity", SYS_sched_getaffinity, 0, sizeof buffer, buffer);
     TRY("control-personality", SYS_personality, 0xffffffff);
-    TRY("family-netlink", SYS_socket, AF_NETLINK, SOCK_RAW & 0, 0);
+    TRY("family-netlink", SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0);
     TRY("family-vsock", SYS_socket, 40, SOCK_STREAM, 0);
     TRY("family-alg", SYS_socket, 38, SOCK_SEQPACKET, 0);
     TRY("family-bluetooth", SYS_socket, 31, SOCK_STREAM, 0);
     TRY("family-xdp", SYS_socket, 44, SOCK_STREAM, 0);
-    TRY("packet", SYS_socket, AF_PACKET, SOCK_RAW, 0);
+    TRY("family-packet", SYS_socket, AF_PACKET, SOCK_RAW, 0);
     TRY("raw", SYS_socket, AF_INET, SOCK_RAW, 1);
     TRY("raw6", SYS_socket, AF_INET6, SOCK_RAW | SOCK_CLOEXEC, 58);
     TRY("old-packet", SYS_socket, AF_INET, 10, 0);

@@ -22,6 +22,7 @@ pub const TESTS: &[Test] = &[
     ("new_files_belong_to_the_owner", new_files_belong_to_the_owner),
     ("secret_files_of_the_machine_stay_shut", secret_files_of_the_machine_stay_shut),
     ("a_missing_present_path_is_refused", a_missing_present_path_is_refused),
+    ("a_symlink_itself_can_be_held", a_symlink_itself_can_be_held),
 ];
 
 fn nothing_of_the_host_but_the_allow_list(user: User) {
@@ -277,4 +278,29 @@ fn a_missing_present_path_is_refused(user: User) {
     let ran = case.sh("echo ran");
     ran.ends(i32::from(REFUSED));
     assert!(ran.stderr().contains("not/there"), "{}", ran.stderr());
+}
+
+fn a_symlink_itself_can_be_held(user: User) {
+    let mut case = Case::new(user);
+    case.file("target", "t");
+    for name in ["shut", "fixed", "free"] {
+        std::os::unix::fs::symlink("target", case.project().join(name)).unwrap();
+        rustix::fs::chownat(
+            rustix::fs::CWD,
+            case.project().join(name),
+            None,
+            None,
+            rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+        )
+        .unwrap();
+    }
+    case.rule("", Rule::Writable).rule("shut", Rule::Masked).rule("fixed", Rule::ReadOnly);
+    let script = "cat shut 2>/dev/null && echo seen; cat fixed
+        for f in shut fixed; do
+            rm -f $f 2>/dev/null && echo removed $f
+            mv $f moved 2>/dev/null && echo moved $f
+            ln -sfn other $f 2>/dev/null && echo linked $f
+        done
+        ln -sfn other free && readlink free";
+    assert_eq!(case.sh(script).fine(), "tother\n");
 }

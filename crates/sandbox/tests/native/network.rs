@@ -36,7 +36,7 @@ fn only_loopback(user: User) {
     let script = format!(
         r#"
 import socket, errno
-print(sorted(name for _, name in socket.if_nameindex()) if False else open("/proc/net/dev").read().count(":"))
+print(open("/proc/net/dev").read().count(":"))
 def attempt(family, kind, address):
     s = socket.socket(family, kind)
     s.settimeout(5)

@@ -61,7 +61,8 @@ impl Case {
         let folder = tempfile::Builder::new().prefix("ringfence-test-").tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
-        let (project, run_dir) = (root.join("project"), root.join("run"));
+        let name = root.file_name().unwrap().to_str().unwrap().rsplit('-').next().unwrap();
+        let (project, run_dir) = (root.join("project"), root.join(format!("run{name}")));
         for path in [&project, &run_dir] {
             fs::create_dir(path).unwrap();
             chown(path, Some(user.owner()), Some(user.owner())).unwrap();
@@ -152,11 +153,30 @@ impl Case {
         serde_json::from_slice(&text).unwrap()
     }
 
+    /// The cgroups of this run.
+    pub fn groups(&self) -> Vec<PathBuf> {
+        let run = self.wish.run_dir.file_name().unwrap().to_str().unwrap();
+        folders_named(Path::new("/sys/fs/cgroup"), &format!("ringfence-{run}-"))
+    }
+
     /// What is left in the run's folder for cleaning.
     pub fn journals(&self) -> usize {
         let names = fs::read_dir(&self.wish.run_dir).unwrap().map(|e| e.unwrap().file_name());
         names.filter(|name| name.to_str().unwrap().starts_with("sandbox-")).count()
     }
+}
+
+fn folders_named(at: &Path, prefix: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(at).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)) {
+                found.push(entry.path());
+            }
+            found.extend(folders_named(&entry.path(), prefix));
+        }
+    }
+    found
 }
 
 /// How a run ended, and what it said.

@@ -87,6 +87,16 @@ impl Confinement {
     }
 }
 
+/// Tries whether there is Landlock at all.
+///
+/// # Errors
+/// [`Error::Step`] when there is none.
+pub(super) fn attempt() -> Result<()> {
+    let hard = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let made = hard.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create);
+    made.map(drop).map_err(|_| no_landlock())
+}
+
 /// Gives up every capability in every set, for this process and all that it starts.
 ///
 /// # Errors
@@ -164,7 +174,8 @@ fn landlock_rules(built: &Built, stdio: &[&OwnedFd; 3]) -> Result<(RulesetCreate
     };
     let mut paths: Vec<(&str, BitFlags<AccessFs>)> =
         vec![("/", read), (HOME, all), ("/tmp", all), ("/dev/shm", all)];
-    paths.extend(DEVICES.map(|path| (path, device)));
+    let there = DEVICES.into_iter().filter(|path| std::path::Path::new(path).exists());
+    paths.extend(there.map(|path| (path, device)));
     for (path, access) in paths {
         let fd = PathFd::new(path).map_err(io::Error::other).step(step)?;
         ruleset = allow(ruleset, &fd, access)?;

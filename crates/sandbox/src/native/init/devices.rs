@@ -60,7 +60,11 @@ pub(super) fn fill(root: &Root) -> Result<()> {
 fn device(root: &Root, path: &Path) -> Result<()> {
     let step = || format!("mount {}", path.display());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let from = rustix::fs::openat(CWD, path, flags, Mode::empty()).step(step())?;
+    let from = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
+        // A container may lack a terminal device, for one.
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        from => from.step(step())?,
+    };
     let stat = rustix::fs::fstat(&from).step(step())?;
     if !FileType::from_raw_mode(stat.st_mode).is_char_device() {
         return Err(Error::Spec(format!("{}: not a device on this machine", path.display())));

@@ -45,7 +45,14 @@ fn serve(channel: &Channel) -> Result<()> {
     sys::ignore_terminal_stops();
     let (blueprint, fds) = match receive(channel)? {
         Some((Order::Build(blueprint), fds)) => (blueprint, fds),
-        Some((Order::Hello, _)) => return channel.send(&Reply::Here, &[]).step("answer"),
+        Some((Order::Try { take_identity }, _)) => {
+            if take_identity {
+                self::take_identity()?;
+            }
+            root::attempt()?;
+            confine::attempt()?;
+            return channel.send(&Reply::Here, &[]).step("answer");
+        }
         _ => return Ok(()),
     };
     let (mut agent, listeners) = build(*blueprint, fds)?;

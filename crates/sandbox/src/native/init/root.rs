@@ -96,6 +96,18 @@ fn check_places(blueprint: &Blueprint) -> Result<()> {
     Ok(())
 }
 
+/// Tries what may be refused on this machine, and keeps nothing of it.
+///
+/// # Errors
+/// [`Error::Step`], with the setting to change.
+pub(super) fn attempt() -> Result<()> {
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", private).step_hint("make mounts private", hints::mounts)?;
+    let root = Root::new(BYTES_PER_INODE << 12)?;
+    devices::fill(&root)?;
+    root.bind(Path::new("/usr"))
+}
+
 impl Root {
     /// An empty tmpfs, mounted over our old root. It holds the scratch folders too, which are the
     /// only writable part of it in the end: one size bounds all.
@@ -163,7 +175,8 @@ impl Root {
         let mounts = fs::read("/proc/self/mountinfo").step("read the list of mounts")?;
         for line in mounts.split(|byte| *byte == b'\n') {
             let Some(point) = line.split(|byte| *byte == b' ').nth(4) else { continue };
-            let point = Path::new(OsStr::from_bytes(point));
+            let point = unescape(point);
+            let point = Path::new(OsStr::from_bytes(&point));
             let Ok(relative) = point.strip_prefix("/") else { continue };
             if !SYSTEM.iter().any(|name| relative.starts_with(name) && relative != Path::new(name))
             {
@@ -303,6 +316,23 @@ impl Root {
 const MASK_FILE: &str = ".masked-file";
 const MASK_FOLDER: &str = ".masked-folder";
 
+/// `mountinfo` writes spaces, tabs, newlines and backslashes as three octal digits.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = match after {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] if *first == b'\\' => {
+                Some(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'))
+            }
+            _ => None,
+        };
+        plain.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() { &after[3..] } else { after };
+    }
+    plain
+}
+
 fn names(path: &Path) -> impl Iterator<Item = &Path> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(Path::new(name)),
@@ -338,4 +368,15 @@ pub(super) fn read_only(tree: &OwnedFd) -> std::io::Result<()> {
 fn chmod(folder: &OwnedFd, mode: u32) -> rustix::io::Result<()> {
     // An O_PATH descriptor cannot be changed itself; through its folder it can.
     rustix::fs::chmodat(folder, ".", Mode::from_raw_mode(mode), rustix::fs::AtFlags::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn mount_points_are_read_as_they_are() {
+        assert_eq!(unescape(br"/usr/a\040b\134c"), b"/usr/a b\\c");
+        assert_eq!(unescape(br"/usr/\9\04"), br"/usr/\9\04");
+    }
 }

@@ -41,8 +41,8 @@ pub(super) fn filters(restrictions: Restrictions) -> Result<Vec<BpfProgram>> {
     // The last filter's error wins over those of earlier ones.
     [
         (allowed, errno(libc::ENOSYS), SeccompAction::Allow),
-        (families()?, SeccompAction::Allow, errno(libc::EAFNOSUPPORT)),
         (refused(restrictions)?, SeccompAction::Allow, errno(libc::EPERM)),
+        (families()?, SeccompAction::Allow, errno(libc::EAFNOSUPPORT)),
     ]
     .into_iter()
     .map(|(rules, mismatch, matched)| compile(rules, mismatch, matched))
@@ -139,3 +139,6 @@ fn condition(index: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition
         .map_err(io::Error::other)
         .step("compile the seccomp filter")
 }
+
+#[cfg(test)]
+mod tests;
