@@ -150,8 +150,6 @@ fn deciding(steps: &[Step]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{About, rows, screen};
-    use std::collections::BTreeSet;
-
     use ringfence_record::{Event, Outcome, Step};
 
     fn call(tool: &str, outcome: Outcome) -> Event {
