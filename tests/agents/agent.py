@@ -12,6 +12,7 @@ import socket
 import ssl
 import struct
 import sys
+import time
 import urllib.parse
 
 
@@ -163,7 +164,7 @@ class Mcp:
         head.update(headers or {})
         lines = [f"{method} {path or self.url.path or '/'} HTTP/1.1"]
         lines += [f"{k}: {v}" for k, v in head.items() if v is not None]
-        sock = socket.create_connection((self.url.hostname, self.url.port), timeout=60)
+        sock = socket.create_connection((self.url.hostname, self.url.port), timeout=20)
         try:
             sock.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
         except OSError:
@@ -182,8 +183,9 @@ class Mcp:
         return status_of(answer), text.decode("utf-8", "replace")
 
     def send(self, case, body, **how):
+        start = time.monotonic()
         status, text = self.post(body, **how)
-        say(case, status=status, body=text)
+        say(case, status=status, body=text, seconds=round(time.monotonic() - start, 3))
 
     def call(self, case, tool, arguments=None, number=7):
         params = {"name": tool, "arguments": arguments or {}}

@@ -103,7 +103,7 @@ impl Project {
     pub fn agent(&self, script: &str) -> Cases {
         self.python();
         self.file("case.py", format!("from agent import *\n{script}"));
-        Self::cases(self.run(&[PYTHON, "case.py"]))
+        Self::cases(self.run(&[PYTHON, "-B", "case.py"]))
     }
 
     /// Runs the same text outside, as the positive control of a probe: it must work there.
@@ -112,7 +112,7 @@ impl Project {
         self.python();
         self.file("case.py", format!("from agent import *\n{script}"));
         let script = self.path().join("case.py").display().to_string();
-        let output = crate::Started::new(self.command(&[PYTHON, &script])).finish();
+        let output = crate::Started::new(self.command(&[PYTHON, "-B", &script])).finish();
         Self::cases(output)
     }
 

@@ -218,7 +218,14 @@ impl Project {
         let mut all: Vec<String> = fs::read_dir(self.state().join("runs"))
             .map(|d| d.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
             .unwrap_or_default();
-        all.sort();
+        // Ids of runs that began in the same second sort by chance: their first line says when.
+        all.sort_by_cached_key(|id| {
+            let record = self.state().join("runs").join(id).join("events.jsonl");
+            let text = fs::read_to_string(record).unwrap_or_default();
+            let first: Value =
+                serde_json::from_str(text.lines().next().unwrap_or("")).unwrap_or_default();
+            (first["at"].as_str().unwrap_or("").to_owned(), id.clone())
+        });
         all
     }
 

@@ -72,6 +72,14 @@ fn well_behaved(seen: &Seen, message: &Value) -> String {
     http("200 OK", "Content-Type: application/json\r\n", &body)
 }
 
+/// An answer with the right id in the place of `"id":7`, and a length that still fits.
+fn with_id(answer: &str, id: &Value) -> String {
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return answer.to_owned() };
+    let new = body.replace("\"id\":7,", &format!("\"id\":{id},"));
+    let length = |n: usize| format!("Content-Length: {n}");
+    format!("{}\r\n\r\n{new}", head.replace(&length(body.len()), &length(new.len())))
+}
+
 impl Upstream {
     /// A well-behaved server.
     #[must_use]
@@ -86,12 +94,17 @@ impl Upstream {
         Self::with(move |_, _| answer.clone())
     }
 
-    /// A server that behaves until `method` is asked, and answers that with these bytes.
+    /// A server that behaves until `method` is asked, and answers that with these bytes. `"id":7` in
+    /// them stands for the id that was asked with.
     #[must_use]
     pub fn until(method: &'static str, answer: &str) -> Self {
         let answer = answer.to_owned();
         Self::with(move |seen, message| {
-            if message["method"] == method { answer.clone() } else { well_behaved(seen, message) }
+            if message["method"] == method {
+                with_id(&answer, &message["id"])
+            } else {
+                well_behaved(seen, message)
+            }
         })
     }
 

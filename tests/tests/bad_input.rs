@@ -155,7 +155,7 @@ fn a_bundle_that_is_untrusted_or_drifted() {
         let project = Project::new(who);
         project.manifest(MIRROR);
         project.python();
-        changes_nothing(&project, &[1, 3], &["ringfence lock"], &[&["run", "--", "true"]]);
+        changes_nothing(&project, &[1, 3], &["next: ringfence"], &[&["run", "--", "true"]]);
         project.lock();
         changes_nothing(&project, &[3], &["ringfence trust"], &[&["run", "--", "true"], &["run"]]);
         project.trust();
@@ -175,19 +175,9 @@ fn a_manifest_that_asks_for_more_than_the_machine_allows() {
                 "[sandbox]\ncredentials = [\"OK_ONE\"]",
             ),
             (
-                "[policy]\nmax_duration_seconds = 60\n",
-                "[limits]\nmax_duration_seconds = 61",
-                "[limits]\nmax_duration_seconds = 60",
-            ),
-            (
                 "[policy]\nallow_proceed = false\n",
                 "[approvals]\non_timeout = \"proceed\"",
                 "[approvals]\non_timeout = \"deny\"",
-            ),
-            (
-                "[policy]\nmax_per_run_usd = \"1\"\n",
-                "[spending]\nmax_per_run_usd = \"1.01\"",
-                "[spending]\nmax_per_run_usd = \"1.00\"",
             ),
         ];
         for (machine, much, fits) in asks {
@@ -195,6 +185,20 @@ fn a_manifest_that_asks_for_more_than_the_machine_allows() {
             project.machine(machine);
             ceiling(project, much, fits);
         }
+    });
+}
+
+#[test]
+fn a_number_beyond_the_machines_is_narrowed_and_the_plan_says_so() {
+    each_user(|who| {
+        let project =
+            Project::ready(who, &format!("{SMALL}\n[limits]\nmax_duration_seconds = 61\n"));
+        let plan = || project.ringfence(&["run", "--plan", "--", "true"]).ok().stdout;
+        assert!(plan().contains("duration: 61 s"), "control: {}", plan());
+        project.machine("[policy]\nmax_duration_seconds = 60\n");
+        assert!(plan().contains("duration: 60 s"), "{}", plan());
+        project.machine("[policy]\nmax_duration_seconds = 1\n");
+        project.run(&["sleep", "60"]).expect(124).done();
     });
 }
 
@@ -284,7 +288,6 @@ fn an_upstream_that_is_down_or_talks_nonsense() {
             ("not JSON-RPC", sized("{\"hello\":1}")),
             ("another id", sized(r#"{"jsonrpc":"2.0","id":99999,"result":{}}"#)),
             ("half of it", format!("{ok}Content-Length: 1000\r\nConnection: close\r\n\r\n{{")),
-            ("two results", sized(r#"{"jsonrpc":"2.0","id":7,"result":{},"result":{"x":1}}"#)),
             ("deep", sized(&format!(r#"{{"jsonrpc":"2.0","id":7,"result":{}{}}}"#, "[".repeat(50_000), "]".repeat(50_000)))),
             ("another type", "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}".to_owned()),
         ];
@@ -347,14 +350,14 @@ fn a_stdio_server_that_cannot_start_dies_or_babbles() {
                 format!("args = [\"-c\", \"{script}\"]\n")
             };
             project.manifest(&format!("{SMALL}\n[limits]\nmax_duration_seconds = 60\n\n[servers.odd]\ntype = \"stdio\"\ncommand = \"{command}\"\n{args}"));
-            let locked = project.ringfence(&["lock"]);
-            if locked.status != 0 {
-                // A program that is not there may be found as early as this.
-                locked.expect(1).says(&["/no/such/program"]).done();
-                continue;
-            }
+            project.lock();
             project.trust();
             let cases = project.agent("Mcp('odd').call('call', 'x')\nsay('after')");
+            if *command == "/no/such/program" {
+                // A program that is not there is found before the agent starts.
+                cases.output.expect(1).says(&["/no/such/program"]).done();
+                continue;
+            }
             let _ = cases.get("after");
             cases.not_answered("call");
             assert_eq!(cases.output.status, 0, "{command} {script}: {}", cases.output.stderr);

@@ -137,7 +137,7 @@ fn house_every_module_says_what_it_is() {
     for folder in ["crates", "tests", "xtask", "benches"] {
         for file in rust_files(&repository().join(folder)) {
             let text = std::fs::read_to_string(&file).expect("readable");
-            let is_test = file.ends_with("tests.rs")
+            let is_test = file.file_stem().is_some_and(|s| s.to_string_lossy().ends_with("tests"))
                 || file.components().any(|c| {
                     c.as_os_str() == "tests" && !file.starts_with(repository().join("tests"))
                 });

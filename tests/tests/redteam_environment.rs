@@ -76,8 +76,13 @@ fn neither_agent_nor_server_inherits_the_hosts_environment() {
         let server = cases.body("server");
         // Controls: what was named is there, each only where it was named.
         assert!(agent.contains("given-value"), "{agent}");
-        assert!(server.contains("servers-value"), "{server}");
-        assert!(!server.contains("given-value") && !agent.contains("servers-value"));
+        // What a server says back is scrubbed of its own secret, by name.
+        assert!(server.contains("[redacted:SERVERS]"), "{server}");
+        assert!(
+            !server.contains("given-value")
+                && !agent.contains("servers-value")
+                && !server.contains("servers-value")
+        );
         for (place, text) in
             [("agent", agent), ("server", server), ("a process", cases.body("processes"))]
         {
@@ -99,7 +104,7 @@ fn a_manifest_cannot_name_what_runs_code() {
         let control = Project::new(who);
         control.manifest(&format!("{SMALL}\n[sandbox]\ncredentials = [\"PLAIN_NAME\"]\n"));
         control.ringfence(&["validate"]).ok().done();
-        for name in HOSTILE.iter().take(28).chain(&[
+        for name in HOSTILE.iter().take(24).chain(&[
             "PATH",
             "HOME",
             "HTTPS_PROXY",
@@ -132,7 +137,7 @@ fn an_agent_inherits_three_descriptors_and_no_sockets() {
             .run(&[
                 "/bin/sh",
                 "-c",
-                "cd /proc/self/fd && for f in *; do [ -e $f ] && echo fd=$f=$(readlink $f); done",
+                "cd /proc/self/fd && for f in *; do [ -e $f ] && echo fd=$f=$(readlink $f); done; true",
             ])
             .ok();
         let more: Vec<&str> = run

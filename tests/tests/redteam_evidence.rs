@@ -224,12 +224,12 @@ fn a_full_disk_stops_the_call() {
         project.python();
         project.lock();
         project.trust();
+        // Says each call that went through: it may be killed in the middle of the next one.
         let script = "m = Mcp('mirror')\n\
                       for n in range(3000):\n\
                       \x20   status, text = m.post({'jsonrpc': '2.0', 'id': n, 'method': 'tools/call', 'params': {'name': 'raw', 'arguments': {'n': n}}})\n\
-                      \x20   if '\"result\"' not in text or '\"isError\":true' in text:\n\
-                      \x20       say('stopped', value=n, status=status, body=text); break\n\
-                      else: say('stopped', value=-1)\n";
+                      \x20   if '\"result\"' not in text or '\"isError\":true' in text: break\n\
+                      \x20   say('called', value=n + 1)\n";
         project.file("case.py", format!("from agent import *\n{script}"));
         // The runs' folder is a file system of 128 KiB, in a mount namespace that ends with the run.
         let runs = project.state().join("runs");
@@ -252,7 +252,7 @@ fn a_full_disk_stops_the_call() {
         let output = project.run(&["/usr/bin/python3", "case.py"]);
         let words = format!("{}{}", output.stdout, output.stderr);
         let cases = Project::cases(output);
-        let called = cases.get("stopped")["value"].as_i64().expect("a count");
+        let called = cases.get("called")["value"].as_i64().expect("a count");
         assert!(called > 0, "control: with room the calls go through: {words}");
         assert!(called < 3000, "calls went on without evidence");
         assert_ne!(cases.output.status, 0, "a run whose record failed does not end well");

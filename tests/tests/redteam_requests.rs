@@ -82,7 +82,7 @@ m.send("an unknown encoding", call(good), headers={"Content-Encoding": "x-none"}
 m.send("two lengths", call(good), headers={"Content-length": "3"})
 m.send("a length and chunks", b"0\r\n\r\n" + bad_call, headers={"Transfer-Encoding": "chunked"})
 m.send("another content type", call(good), headers={"Content-Type": "text/plain"})
-m.send("an upgrade", call(bad), headers={"Connection": "Upgrade", "Upgrade": "websocket"})
+m.send("an upgrade", call(bad), headers={"Connection": "close, Upgrade", "Upgrade": "websocket"})
 for method in ["PUT", "PATCH", "OPTIONS", "TRACE", "CONNECT", "post"]:
     m.send("method " + method, call(good), method=method)
 base = m.url.path
@@ -117,6 +117,8 @@ fn an_ambiguous_request_is_refused_and_the_judged_one_is_what_arrives() {
         assert!(refused.len() > 70, "only {} cases ran", refused.len());
         for case in refused {
             cases.not_answered(case);
+            let seconds = cases.get(case)["seconds"].as_f64().unwrap_or(0.0);
+            assert!(seconds < 5.0, "{case} held the gate for {seconds} s");
         }
 
         // What the server saw: nothing but judged messages, each on one line.

@@ -219,7 +219,9 @@ fn answer(stream: &mut (impl Read + Write), words: &str, note: impl Fn(&str)) ->
     let text = String::from_utf8_lossy(&head).into_owned();
     let host =
         text.lines().find_map(|l| l.to_ascii_lowercase().strip_prefix("host:").map(str::to_owned));
-    note(host.as_deref().unwrap_or("").trim());
+    if !head.is_empty() {
+        note(host.as_deref().unwrap_or("").trim());
+    }
     if !head.ends_with(b"\r\n\r\n") {
         return false;
     }
