@@ -13,7 +13,6 @@ pub(crate) enum Colour {
     Red,
     Green,
     Yellow,
-    Bold,
     Dim,
 }
 
@@ -44,7 +43,6 @@ pub(crate) fn paint(colour: Colour, text: &str) -> String {
         Colour::Red => 31,
         Colour::Green => 32,
         Colour::Yellow => 33,
-        Colour::Bold => 1,
         Colour::Dim => 2,
     };
     format!("\x1b[{code}m{text}\x1b[0m")

@@ -1,6 +1,7 @@
 //! Starts a stdio server in a sandbox of its own, with its own token and hosts.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -94,9 +95,9 @@ impl Launching {
         let mut values = BTreeMap::new();
         for (name, template) in env {
             for reference in template.references() {
-                if !values.contains_key(&reference) {
-                    let value = self.secrets.resolve(&who, &reference).await;
-                    values.insert(reference, value.map_err(|e| e.to_string())?);
+                if let Entry::Vacant(place) = values.entry(reference) {
+                    let value = self.secrets.resolve(&who, place.key()).await;
+                    place.insert(value.map_err(|e| e.to_string())?);
                 }
             }
             let text = template

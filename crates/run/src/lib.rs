@@ -15,4 +15,4 @@ pub use error::{Error, Kind};
 pub use execute::{EndedBy, Finished, Progress, execute, sweep};
 pub use live::{Live, list, stop};
 pub use plan::{Backend, Line, Plan, Request, View};
-pub use summary::{About, Row, rows};
+pub use summary::{About, Row, rows, screen};

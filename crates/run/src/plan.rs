@@ -112,11 +112,14 @@ impl Plan {
         let program = command(request, manifest, &project)?;
         let servers = servers(request, manifest, &project)?;
         let scopes = ruleset.scopes(&request.user_home, &request.home)?;
+        let denied = |relative: &str, absolute: &str| ruleset.denied(relative, absolute).is_some();
+        project::outside::check(&scopes.read_outside, &denied)?;
         let mounts = project::mounts(&Rules {
             project: &project,
             scopes: &scopes,
             protected: &ringfence_adapters::protected(),
-            denied: &|relative, absolute| ruleset.denied(relative, absolute).is_some(),
+            literals: &ruleset.denied_literals(),
+            denied: &denied,
         })?;
         let limits = limits(manifest, ruleset.max_duration());
         let credentials = manifest.sandbox.credentials.clone();

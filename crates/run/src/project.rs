@@ -2,6 +2,7 @@
 //! mounts. Nothing is changed here.
 
 mod guards;
+pub(crate) mod outside;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -23,6 +24,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) scopes: &'a FsScopes,
     /// What adapters name.
     pub(crate) protected: &'a [Protected],
+    /// Denied paths without wildcards: they may not be made either.
+    pub(crate) literals: &'a [PathBuf],
     /// Whether a path (relative, absolute) is denied.
     pub(crate) denied: &'a dyn Fn(&str, &str) -> bool,
 }

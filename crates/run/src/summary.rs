@@ -1,5 +1,7 @@
 //! One screen about a run, from its record alone.
 
+use std::collections::BTreeSet;
+
 use ringfence_record::{Event, Outcome, Step};
 use serde::Serialize;
 
@@ -34,11 +36,22 @@ pub struct Row {
     pub times: u64,
 }
 
-/// The rows of a run, in the order in which each was first seen.
+/// The rows of a run, in the order in which each was first seen. What the probe itself did is told
+/// by the probe's rows.
 #[must_use]
 pub fn rows<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
-    for row in events.into_iter().filter_map(row) {
+    let mut started = BTreeSet::new();
+    for event in events {
+        match event {
+            Event::SandboxStarted { principal } => {
+                started.insert(principal);
+            }
+            // Before anything was started there, only the probe's positive control connects.
+            Event::EgressDecided { principal, .. } if !started.contains(principal) => continue,
+            _ => {}
+        }
+        let Some(row) = row(event) else { continue };
         let same = rows.iter_mut().find(|r| {
             (r.about, r.outcome, &r.principal, &r.what, &r.rule)
                 == (row.about, row.outcome, &row.principal, &row.what, &row.rule)
@@ -49,6 +62,50 @@ pub fn rows<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// The same on one screen: what the probe tried and did not get is one row a kind.
+#[must_use]
+pub fn screen(rows: Vec<Row>) -> Vec<Row> {
+    let (tight, mut rest): (Vec<_>, Vec<_>) =
+        rows.into_iter().partition(|r| r.about == About::Probe && r.outcome == Outcome::Refused);
+    let mut kinds: Vec<(&str, String, Vec<Row>)> = Vec::new();
+    for row in tight {
+        let kind = kind(&row.what);
+        match kinds.iter_mut().find(|(k, principal, _)| *k == kind && *principal == row.principal) {
+            Some((_, _, all)) => all.push(row),
+            None => kinds.push((kind, row.principal.clone(), vec![row])),
+        }
+    }
+    let probed = kinds.into_iter().map(|(kind, principal, all)| {
+        let some: Vec<_> = all.iter().take(3).map(|r| r.what.as_str()).collect();
+        let more = if all.len() > some.len() { ", …" } else { "" };
+        Row {
+            about: About::Probe,
+            outcome: Outcome::Refused,
+            principal,
+            what: format!("{kind}: {}{more}", some.join(", ")),
+            rule: all.first().map(|r| r.rule.clone()).unwrap_or_default(),
+            times: all.len() as u64,
+        }
+    });
+    let mut screen: Vec<Row> = probed.collect();
+    screen.append(&mut rest);
+    screen
+}
+
+/// What an attempt of the probe was about.
+fn kind(check: &str) -> &'static str {
+    let starts = |words: &[&str]| words.iter().any(|w| check.starts_with(w));
+    if starts(&["connect /", "connect an abstract"]) {
+        "host sockets"
+    } else if starts(&["connect", "send", "default route"]) {
+        "raw addresses"
+    } else if starts(&["create", "write"]) {
+        "writes"
+    } else {
+        "other ways out"
+    }
 }
 
 fn row(event: &Event) -> Option<Row> {
@@ -78,11 +135,13 @@ fn row(event: &Event) -> Option<Row> {
     }
 }
 
-/// The step that refused, or the last that allowed.
+/// The step that refused, or the one that applied the rules, or the last.
 fn deciding(steps: &[Step]) -> String {
+    let ruled = |s: &&Step| matches!(s.check.as_str(), "ruleset" | "methods");
     steps
         .iter()
         .find(|s| s.outcome == Outcome::Refused)
+        .or_else(|| steps.iter().rfind(ruled))
         .or(steps.last())
         .map(|s| s.rule.clone())
         .unwrap_or_default()
@@ -90,7 +149,7 @@ fn deciding(steps: &[Step]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{About, rows};
+    use super::{About, rows, screen};
     use ringfence_record::{Event, Outcome, Step};
 
     fn call(tool: &str, outcome: Outcome) -> Event {
@@ -109,6 +168,54 @@ mod tests {
                 step(Outcome::Allowed, "third"),
             ],
         }
+    }
+
+    fn probe(check: &str) -> Event {
+        Event::SandboxProbed {
+            principal: "agent".into(),
+            check: check.into(),
+            result: "blocked".into(),
+            ok: true,
+            detail: "no".into(),
+        }
+    }
+
+    fn connect(principal: &str) -> Event {
+        Event::EgressDecided {
+            principal: principal.into(),
+            connection: 1,
+            method: "CONNECT".into(),
+            host: "h.example".into(),
+            port: 443,
+            outcome: Outcome::Refused,
+            steps: Vec::new(),
+            address: None,
+        }
+    }
+
+    #[test]
+    fn the_probe_is_one_row_a_kind_and_its_own_connection_none() {
+        let start = |p: &str| Event::SandboxStarted { principal: p.into() };
+        let events = [
+            probe("connect 1.1.1.1:443"),
+            connect("agent"),
+            probe("create a file in /usr"),
+            probe("create a file in /"),
+            start("agent"),
+            connect("agent"),
+        ];
+        let rows = rows(&events);
+        assert_eq!(rows.iter().filter(|r| r.about == About::Connection).count(), 1);
+        let screen = screen(rows);
+        let what: Vec<_> = screen.iter().map(|r| (r.what.as_str(), r.times)).collect();
+        assert_eq!(
+            what,
+            [
+                ("raw addresses: connect 1.1.1.1:443", 1),
+                ("writes: create a file in /usr, create a file in /", 2),
+                ("h.example:443", 1)
+            ]
+        );
     }
 
     #[test]

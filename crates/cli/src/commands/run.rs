@@ -28,10 +28,10 @@ pub(crate) fn run(args: &Args, run: &Run) -> Done {
     let events: Vec<Entry> =
         ringfence_record::read_run(&home, &finished.run)?.collect::<Result<_, _>>()?;
     let rows = ringfence_run::rows(events.iter().map(|entry| &entry.event));
-    summary(&finished, &rows);
     if run.json {
         out::json(&serde_json::json!({ "version": 1, "finished": finished, "rows": rows }));
     }
+    summary(&finished, &ringfence_run::screen(rows));
     Ok(ExitCode::from(u8::try_from(finished.status).unwrap_or(255)))
 }
 

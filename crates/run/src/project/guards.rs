@@ -10,9 +10,12 @@ use super::walk::{Found, Git};
 use super::{Plan, Rules, writable};
 use crate::Error;
 
+/// What stands in place of something that is missing.
+type Empty = fn() -> Missing;
+
 /// What in a git directory makes git run something, or look elsewhere for it. Made when missing, in
 /// a form that git takes for "nothing".
-const GIT: [(&str, fn() -> Missing); 7] = [
+const GIT: [(&str, Empty); 7] = [
     ("commondir", || Missing::File(b".\n".to_vec())),
     ("config", || Missing::File(Vec::new())),
     ("config.worktree", || Missing::File(Vec::new())),
@@ -39,14 +42,25 @@ pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Resul
         };
         let path = Path::new(&protected.path);
         if !exists(rules, path) && writable(rules.scopes, path) {
-            for parent in path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()) {
-                let missing = if exists(rules, parent) { Missing::Present } else { Missing::Dir };
-                plan.guard(parent, Rule::Pinned, missing);
-            }
+            missing_parents(rules, path, plan);
             read_only(rules, path, missing, plan)?;
         }
     }
+    for path in rules.literals {
+        if !exists(rules, path) && writable(rules.scopes, path) {
+            missing_parents(rules, path, plan);
+            plan.guard(path, Rule::Masked, Missing::Dir);
+        }
+    }
     Ok(())
+}
+
+/// Folders on the way to something missing are made too, and cannot be renamed away.
+fn missing_parents(rules: &Rules<'_>, path: &Path, plan: &mut Plan) {
+    for parent in path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()) {
+        let missing = if exists(rules, parent) { Missing::Present } else { Missing::Dir };
+        plan.guard(parent, Rule::Pinned, missing);
+    }
 }
 
 fn repository(rules: &Rules<'_>, git: &Git, plan: &mut Plan) -> Result<(), Error> {

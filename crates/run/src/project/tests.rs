@@ -12,6 +12,7 @@ struct Case {
     scopes: FsScopes,
     protected: Vec<Protected>,
     deny: Vec<&'static str>,
+    literals: Vec<PathBuf>,
 }
 
 impl Case {
@@ -24,7 +25,7 @@ impl Case {
             read_outside: Vec::new(),
             read_inside: None,
         };
-        Self { dir, scopes, protected: Vec::new(), deny: Vec::new() }
+        Self { dir, scopes, protected: Vec::new(), deny: Vec::new(), literals: Vec::new() }
     }
 
     fn file(&self, path: &str) -> &Self {
@@ -40,6 +41,7 @@ impl Case {
             project: &project,
             scopes: &self.scopes,
             protected: &self.protected,
+            literals: &self.literals,
             denied: &|relative, _| {
                 self.deny.iter().any(|d| Path::new(relative).file_name() == Some(d.as_ref()))
             },
@@ -48,7 +50,7 @@ impl Case {
 }
 
 fn rule_of(mounts: &[Mount], path: &str) -> Option<Rule> {
-    mounts.iter().find(|m| m.path == Path::new(path)).map(|m| m.rule.clone())
+    mounts.iter().find(|m| m.path == Path::new(path)).map(|m| m.rule)
 }
 
 #[test]
@@ -175,4 +177,17 @@ fn guards_win_over_scopes() {
     let mounts = case.mounts().unwrap();
     assert_eq!(rule_of(&mounts, ".git/hooks"), Some(Rule::ReadOnly));
     assert_eq!(rule_of(&mounts, ".ringfence"), Some(Rule::ReadOnly));
+}
+
+#[test]
+fn a_denied_path_that_is_missing_cannot_be_made() {
+    let mut case = Case::new(&[""]);
+    case.deny = vec!["deploy"];
+    case.literals = vec!["ci/deploy".into()];
+    let mounts = case.mounts().unwrap();
+    let deploy = mounts.iter().find(|m| m.path == Path::new("ci/deploy")).unwrap();
+    assert_eq!((&deploy.rule, &deploy.missing), (&Rule::Masked, &Missing::Dir));
+    assert_eq!(rule_of(&mounts, "ci"), Some(Rule::Pinned));
+    let read_only = Case::new(&[]);
+    assert!(read_only.mounts().unwrap().iter().all(|m| m.rule != Rule::Masked));
 }

@@ -146,7 +146,7 @@ impl Walk<'_> {
             }),
             Ok(inside) => {
                 let kind = target.symlink_metadata().map_err(|e| self.io(inside, e))?.file_type();
-                self.mask(&inside.to_owned(), kind)
+                self.mask(inside, kind)
             }
             Err(_) => Ok(()),
         }

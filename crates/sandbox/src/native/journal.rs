@@ -52,8 +52,7 @@ impl Journal {
         Self { file: run_dir.join(format!("{PREFIX}{id}.json")), entries }
     }
 
-    /// The journals that a run left in its folder. One that cannot be read was cut while it was
-    /// first written, before anything was made, and is taken away.
+    /// The journals that a run left in its folder.
     ///
     /// # Errors
     /// [`crate::Error::Step`]: the folder cannot be read. A missing folder left nothing.
@@ -66,14 +65,22 @@ impl Journal {
         for item in listing {
             let item = item.step("read the run's folder")?;
             let name = item.file_name();
-            if !name.to_str().is_some_and(|n| n.starts_with(PREFIX) && n.ends_with(".json")) {
+            let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
+                continue;
+            };
+            let file = item.path();
+            if name.ends_with(".new") {
+                // Cut before it took the place of the old one, which still holds.
+                fs::remove_file(&file).step("remove a journal that was cut")?;
+            }
+            if !name.ends_with(".json") {
                 continue;
             }
-            let file = item.path();
             let text = fs::read(&file).step("read what a run left")?;
             match serde_json::from_slice(&text) {
                 Ok(entries) => journals.push(Self { file, entries }),
-                Err(_) => fs::remove_file(&file).step("remove a journal that was cut")?,
+                // Written whole or not at all: this is no journal of ours.
+                Err(error) => return Err(io::Error::other(error)).step("read what a run left"),
             }
         }
         Ok(journals)

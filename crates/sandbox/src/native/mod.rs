@@ -1,4 +1,19 @@
 //! The native backend: namespaces, Landlock, seccomp; no daemon, no root, no image.
+//!
+//! The supervisor clones a child into new namespaces, which executes this program again as the
+//! sandbox's *init* (process 1 inside). The init builds the root file system, opens the listeners,
+//! gives up every capability, and waits. The probe and then the agent are its children, confined by
+//! the same code. Either end of the control channel that closes ends the sandbox.
+//!
+//! What it does not do:
+//! - an ordinary user's supplementary groups stay with the agent: the kernel lets nobody drop them
+//!   without privilege. None of their sockets and devices is visible, though.
+//! - a socket that a daemon keeps somewhere in `/usr`, outside of `var` and `run`, can be connected
+//!   to before Landlock ABI 9.
+//! - who on the host replaces a file (by rename) on which a rule stands takes the rule's mount away
+//!   for the rest of the run. The agent cannot do that itself; rules on folders do not suffer from
+//!   it.
+//! - memory in `memfd` files that no process has mapped is not seen where memory is only watched.
 
 mod cgroup;
 mod channel;

@@ -28,6 +28,9 @@ pub(crate) struct Ground {
     locks: BTreeMap<PathBuf, OwnedFd>,
 }
 
+/// How often the end of another run is waited for that is putting its placeholders away.
+const TRIES: u32 = 20;
+
 /// Makes what is missing, and says what is mounted where.
 ///
 /// # Errors
@@ -39,6 +42,28 @@ pub(crate) fn prepare(
     owner: Option<(u32, u32)>,
     id: &str,
     journal: &mut Journal,
+) -> Result<Ground> {
+    for _ in 1..TRIES {
+        match prepare_once(project, mounts, owner, id, journal, false) {
+            Err(Error::Step { source, .. }) if source.raw_os_error() == Some(libc::EAGAIN) => {
+                remove(None, journal);
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
+    prepare_once(project, mounts, owner, id, journal, true)
+}
+
+/// The same, tried once. With `last`, a lock that stays is taken for somebody's who has nothing to
+/// do with runs.
+fn prepare_once(
+    project: &Held,
+    mounts: &[Mount],
+    owner: Option<(u32, u32)>,
+    id: &str,
+    journal: &mut Journal,
+    last: bool,
 ) -> Result<Ground> {
     let root = project.fd.as_fd();
     for mount in mounts {
@@ -88,14 +113,14 @@ pub(crate) fn prepare(
     for mount in mounts.iter().filter(may_be_placeholder) {
         let place = ground.rules.iter().map(|(p, _)| p).filter(|p| mount.path.starts_with(p)).max();
         if let Some(place) = place.cloned() {
-            ground.lock(root, place)?;
+            ground.lock(root, place, last)?;
         }
     }
     Ok(ground)
 }
 
 impl Ground {
-    fn lock(&mut self, root: BorrowedFd<'_>, place: PathBuf) -> Result<()> {
+    fn lock(&mut self, root: BorrowedFd<'_>, place: PathBuf, last: bool) -> Result<()> {
         if self.locks.contains_key(&place) {
             return Ok(());
         }
@@ -106,6 +131,7 @@ impl Ground {
         match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {}
             // Its maker is removing it at this moment, or something else holds it.
+            Err(Errno::WOULDBLOCK) if last => return Ok(()),
             Err(Errno::WOULDBLOCK) => {
                 return Err(Errno::AGAIN).step(format!("lock {}", place.display()));
             }

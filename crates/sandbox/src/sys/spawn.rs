@@ -52,20 +52,20 @@ pub(crate) fn spawn_init(
     clone_process(NAMESPACES, || become_init(ours, control, null))
 }
 
-/// Seconds after which a holder of a namespace ends of itself.
-const HOLDER_SECONDS: libc::c_uint = 10;
-
 /// Starts a child that only holds a new user namespace open, until it is killed.
 ///
 /// # Errors
 /// What clone3 says.
 pub(crate) fn spawn_holder() -> io::Result<Child> {
+    let parent = rustix::process::getpid().as_raw_nonzero().get();
     clone_process(libc::CLONE_NEWUSER, || {
         // SAFETY: plain system calls without pointers.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            // Should we be gone already: its work takes a moment only.
-            libc::alarm(HOLDER_SECONDS);
+            // Gone before that call: nobody would send the signal.
+            if libc::getppid() != parent {
+                return libc::EPERM;
+            }
             loop {
                 libc::pause();
             }

@@ -22,6 +22,7 @@ pub const TESTS: &[Test] = &[
     ("new_files_belong_to_the_owner", new_files_belong_to_the_owner),
     ("secret_files_of_the_machine_stay_shut", secret_files_of_the_machine_stay_shut),
     ("a_missing_present_path_is_refused", a_missing_present_path_is_refused),
+    ("a_lock_of_somebody_else_does_not_matter", a_lock_of_somebody_else_does_not_matter),
     ("a_symlink_itself_can_be_held", a_symlink_itself_can_be_held),
 ];
 
@@ -303,4 +304,17 @@ fn a_symlink_itself_can_be_held(user: User) {
         done
         ln -sfn other free && readlink free";
     assert_eq!(case.sh(script).fine(), "tother\n");
+}
+
+fn a_lock_of_somebody_else_does_not_matter(user: User) {
+    let mut case = Case::new(user);
+    let path = case.file("settings.json", "{}");
+    let file = fs::File::open(path).unwrap();
+    file.lock().unwrap();
+    case.rule("", Rule::Writable);
+    case.missing("settings.json", Rule::ReadOnly, Placeholder::File("{}".into()));
+    case.missing("held", Rule::ReadOnly, Placeholder::Dir);
+    let script = "(echo x > settings.json) 2>/dev/null || (echo x > held/x) 2>/dev/null || echo no";
+    assert_eq!(case.sh(script).fine(), "no\n");
+    assert!(!case.project().join("held").exists() && case.project().join("settings.json").exists());
 }

@@ -43,19 +43,26 @@ fn killing_it_at_any_moment_leaves_nothing(user: User) {
     let mut case = Case::new(user);
     case.wish.probe = true;
     case.missing("held", Rule::ReadOnly, Placeholder::Dir);
-    for moment in 0..30 {
+    for moment in 0..40 {
         let mut child = case.start("exec sleep 600");
         // Wherever it is by then: before its namespaces, amid the mounts, in the probe, running.
-        std::thread::sleep(Duration::from_micros(moment * 1500));
+        std::thread::sleep(Duration::from_micros(moment * 700));
         let start = Instant::now();
         child.kill().unwrap();
         // Everything that it starts holds this pipe, until it ends.
         assert_eq!(child.stdout.take().unwrap().read(&mut [0; 1]).unwrap(), 0);
         assert!(start.elapsed() < Duration::from_secs(2), "{moment}");
         child.wait().unwrap();
-        native::sweep(&case.wish.run_dir).unwrap();
+        // A process that is just dying may still hold a placeholder: then it stays written down.
+        loop {
+            native::sweep(&case.wish.run_dir).unwrap();
+            if case.journals() == 0 {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(2), "{moment}");
+            std::thread::yield_now();
+        }
         assert_eq!(fs::read_dir(case.project()).unwrap().count(), 0, "{moment}");
-        assert_eq!(case.journals(), 0);
     }
 }
 

@@ -5,7 +5,8 @@
 //! is on the list is `EPERM`; socket families other than Unix and internet are `EAFNOSUPPORT`.
 //! A foreign ABI (i386) kills the process; x32 calls are not on the list.
 
-mod list;
+mod allowed;
+mod refused;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,7 +38,8 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// # Errors
 /// [`crate::Error::Step`] on an architecture that seccompiler does not know.
 pub(super) fn filters(restrictions: Restrictions) -> Result<Vec<BpfProgram>> {
-    let allowed = list::ALLOWED.iter().copied().flatten().map(|call| (*call, Vec::new())).collect();
+    let allowed =
+        allowed::ALLOWED.iter().copied().flatten().map(|call| (*call, Vec::new())).collect();
     // The last filter's error wins over those of earlier ones.
     [
         (allowed, errno(libc::ENOSYS), SeccompAction::Allow),
@@ -75,10 +77,10 @@ fn families() -> Result<Rules> {
 
 fn refused(restrictions: Restrictions) -> Result<Rules> {
     let mut rules: Rules =
-        list::REFUSED.iter().copied().flatten().map(|call| (*call, Vec::new())).collect();
+        refused::REFUSED.iter().copied().flatten().map(|call| (*call, Vec::new())).collect();
 
     // New namespaces. clone3 hides its flags from us and is not on the list at all.
-    let clone = list::NAMESPACE_FLAGS
+    let clone = refused::NAMESPACE_FLAGS
         .iter()
         .map(|flag| {
             let flag = u64::from(flag.cast_unsigned());
@@ -89,7 +91,7 @@ fn refused(restrictions: Restrictions) -> Result<Rules> {
 
     // Input pushed into a terminal, selections of a console, line disciplines. The kernel looks at
     // the lower half of the number only, and so do we.
-    let ioctl = list::TERMINAL_REQUESTS
+    let ioctl = refused::TERMINAL_REQUESTS
         .iter()
         .map(|request| condition(1, SeccompCmpOp::Eq, *request).and_then(|c| one(vec![c])))
         .collect::<Result<_>>()?;
@@ -106,7 +108,7 @@ fn refused(restrictions: Restrictions) -> Result<Rules> {
     rules.insert(libc::SYS_socket, socket);
 
     // Execution domains: only to ask, and the harmless ones.
-    let personality = list::PERSONALITIES
+    let personality = refused::PERSONALITIES
         .iter()
         .map(|value| condition(0, SeccompCmpOp::Ne, *value))
         .collect::<Result<_>>()

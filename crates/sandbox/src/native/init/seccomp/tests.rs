@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::{Restrictions, filters, list};
+use super::{Restrictions, allowed, filters, refused};
 
 #[test]
 fn every_combination_compiles() {
@@ -16,8 +16,8 @@ fn every_combination_compiles() {
 
 #[test]
 fn nothing_is_both_allowed_and_refused() {
-    let allowed: BTreeSet<i64> = list::ALLOWED.iter().copied().flatten().copied().collect();
-    let refused: BTreeSet<i64> = list::REFUSED.iter().copied().flatten().copied().collect();
+    let allowed: BTreeSet<i64> = allowed::ALLOWED.iter().copied().flatten().copied().collect();
+    let refused: BTreeSet<i64> = refused::REFUSED.iter().copied().flatten().copied().collect();
     assert_eq!(allowed.intersection(&refused).count(), 0);
-    assert_eq!(allowed.len(), list::ALLOWED.iter().map(|group| group.len()).sum::<usize>());
+    assert_eq!(allowed.len(), allowed::ALLOWED.iter().map(|group| group.len()).sum::<usize>());
 }

@@ -1,0 +1,96 @@
+//! What is read outside the project: nothing denied, no socket, no path that is really another.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+
+/// Entries looked at before a path is refused as too large to check.
+const MAX_ENTRIES: usize = 2_000_000;
+
+/// Checks every path that a run may read outside the project. What lies there cannot be masked one
+/// by one, so a denied path or a socket below it refuses the run.
+///
+/// # Errors
+/// [`Error::Project`].
+pub(crate) fn check(paths: &[PathBuf], denied: &dyn Fn(&str, &str) -> bool) -> Result<(), Error> {
+    let mut left = MAX_ENTRIES;
+    for path in paths {
+        let real =
+            path.canonicalize().map_err(|source| Error::Io { path: path.clone(), source })?;
+        if real != *path {
+            return refuse(
+                path,
+                &format!("is really {}; name that in `policy.filesystem.read`", real.display()),
+            );
+        }
+        let mut queue = vec![path.clone()];
+        while let Some(path) = queue.pop() {
+            left = left.checked_sub(1).ok_or_else(|| Error::Project {
+                path: path.clone(),
+                reason: "there is too much to read outside the project; name smaller folders"
+                    .into(),
+            })?;
+            look(&path, denied, &mut queue)?;
+        }
+    }
+    Ok(())
+}
+
+fn look(
+    path: &Path,
+    denied: &dyn Fn(&str, &str) -> bool,
+    queue: &mut Vec<PathBuf>,
+) -> Result<(), Error> {
+    if denied("", &path.to_string_lossy()) {
+        return refuse(
+            path,
+            "is denied, but lies below a path that may be read; name smaller folders",
+        );
+    }
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    let kind = path.symlink_metadata().map_err(io)?.file_type();
+    if kind.is_socket() {
+        return refuse(path, "is a socket below a path that may be read; name smaller folders");
+    }
+    if kind.is_dir() {
+        match fs::read_dir(path) {
+            Ok(entries) => {
+                for entry in entries {
+                    queue.push(entry.map_err(io)?.path());
+                }
+            }
+            // The agent has no more rights than we.
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {}
+            Err(e) => return Err(io(e)),
+        }
+    }
+    Ok(())
+}
+
+fn refuse(path: &Path, reason: &str) -> Result<(), Error> {
+    Err(Error::Project { path: path.to_owned(), reason: reason.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn links_denied_paths_and_sockets_refuse_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let tools = root.join("tools");
+        std::fs::create_dir_all(tools.join("bin")).unwrap();
+        std::fs::write(tools.join("bin/node"), "").unwrap();
+        let paths = [tools.clone()];
+        let none = |_: &str, _: &str| false;
+        check(&paths, &none).unwrap();
+        assert!(check(&paths, &|_, absolute| absolute.ends_with("/node")).is_err());
+        std::os::unix::fs::symlink(&tools, root.join("link")).unwrap();
+        assert!(check(&[root.join("link")], &none).is_err());
+        let _socket = std::os::unix::net::UnixListener::bind(tools.join("s")).unwrap();
+        assert!(check(&paths, &none).is_err());
+    }
+}

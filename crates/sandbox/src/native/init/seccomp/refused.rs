@@ -1,0 +1,111 @@
+//! What is refused. Each group says why it is there.
+
+/// What is refused with `EPERM` whatever its arguments.
+pub(super) const REFUSED: &[&[i64]] = &[
+    REFUSED_PORTS,
+    REFUSED_NAMESPACES,
+    REFUSED_MOUNTS,
+    REFUSED_OTHER_PROCESSES,
+    REFUSED_KERNEL,
+    REFUSED_MACHINE,
+];
+
+/// Namespaces: a new user namespace gives capabilities within it, and with them most of the
+/// kernel's rarely tested code.
+const REFUSED_NAMESPACES: &[i64] = &[libc::SYS_setns, libc::SYS_unshare];
+
+/// Mounts and roots: the walls of the sandbox are mounts. Handles open files past any path.
+const REFUSED_MOUNTS: &[i64] = &[
+    libc::SYS_chroot,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_pivot_root,
+    libc::SYS_umount2,
+];
+
+/// Reaching into other processes: their memory, registers and descriptors.
+const REFUSED_OTHER_PROCESSES: &[i64] = &[
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+];
+
+/// Large kernel interfaces that have been the way out of sandboxes before: programs in the kernel,
+/// asynchronous rings, fault handling in user space, keys that no namespace holds.
+const REFUSED_KERNEL: &[i64] = &[
+    libc::SYS_add_key,
+    libc::SYS_bpf,
+    libc::SYS_fanotify_init,
+    libc::SYS_fanotify_mark,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+    libc::SYS_keyctl,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_perf_event_open,
+    libc::SYS_request_key,
+    libc::SYS_userfaultfd,
+];
+
+/// Settings of the whole machine.
+const REFUSED_MACHINE: &[i64] = &[
+    libc::SYS_acct,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_settime,
+    libc::SYS_delete_module,
+    libc::SYS_finit_module,
+    libc::SYS_init_module,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_nfsservctl,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_reboot,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+];
+
+/// Flags of `clone` that make namespaces.
+pub(super) const NAMESPACE_FLAGS: &[i32] = &[
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+];
+
+/// `ioctl` requests that act on whoever else uses the terminal: typing into it (`TIOCSTI`), a
+/// console's selection (`TIOCLINUX`), its line discipline (`TIOCSETD`).
+pub(super) const TERMINAL_REQUESTS: &[u64] = &[0x5412, 0x541c, 0x5423];
+
+/// Execution domains: Linux, 32-bit uname, the two with a 2.6 version number, and the question
+/// which one it is.
+pub(super) const PERSONALITIES: &[u64] = &[0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff];
+
+/// Ports, and calls of the past that this architecture still has.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_PORTS: &[i64] =
+    &[libc::SYS_ioperm, libc::SYS_iopl, libc::SYS_sysfs, libc::SYS_ustat, libc::SYS__sysctl];
+
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_PORTS: &[i64] = &[];
