@@ -46,7 +46,8 @@ pub(crate) fn measure(program: &Path) -> Result<Figure> {
     );
     let bundle = Bundle::new(program, &manifest)?;
     let mut command = bundle.command(&["run", "--", "/usr/bin/python3", "-c", AGENT]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(|e| e.to_string())?;
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(|e| e.to_string())?;
     let peak = peak_when_ready(&mut child);
     let _ = kill_process(Pid::from_child(&child), Signal::TERM);
     let _ = child.wait();
