@@ -64,4 +64,4 @@ pub use reserved::reserved_variable;
 pub use schema::schema;
 pub use snapshot::{Drift, Snapshot};
 pub use text::first_invisible;
-pub use write::write_lock;
+pub use write::{write_first, write_lock};

@@ -1,11 +1,19 @@
-//! Writing the lock: whole or not at all.
+//! Writing a bundle's files: whole or not at all.
 
 use std::fs::File;
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat, openat2, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat, unlinkat,
+};
+use rustix::io::Errno;
 
 use crate::{Error, Snapshot, files};
+
+/// The folder of a bundle in its project.
+const FOLDER: &str = ".ringfence";
 
 /// Replaces `ringfence.lock` by this text: a new file is written, synced and renamed over the old
 /// one, so that a crash leaves the one or the other.
@@ -17,27 +25,62 @@ pub fn write_lock(snapshot: &Snapshot, text: &str) -> Result<(), Error> {
         .map_err(|source| Error::Io { path: snapshot.folder().join("ringfence.lock"), source })
 }
 
-fn replace(snapshot: &Snapshot, text: &str) -> std::io::Result<()> {
-    let root = files::open_root(&snapshot.project)?;
-    let folder = openat2(
-        &root,
-        ".ringfence",
+/// Makes a bundle's folder and in it a first manifest with this text, and a `.gitignore` that keeps
+/// the overlay out of git. Gives the manifest's path.
+///
+/// # Errors
+/// [`Error::Io`]: there is a manifest already (`AlreadyExists`), the folder is a symlink or cannot
+/// be written. Nothing that was there is changed.
+pub fn write_first(project: &Path, text: &str) -> Result<PathBuf, Error> {
+    let path = project.join(FOLDER).join("ringfence.toml");
+    let write = || {
+        let root = files::open_root(project)?;
+        match mkdirat(&root, FOLDER, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let folder = open_folder(&root)?;
+        create(&folder, "ringfence.toml", text)?;
+        match create(&folder, ".gitignore", "ringfence.local.toml\n") {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    };
+    write().map_err(|source: std::io::Error| Error::Io { path: path.clone(), source })?;
+    Ok(path)
+}
+
+/// Opened beneath the project, following no symlink.
+fn open_folder(root: &OwnedFd) -> std::io::Result<OwnedFd> {
+    Ok(openat2(
+        root,
+        FOLDER,
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-    )?;
-    let new = format!("ringfence.lock.{}.new", std::process::id());
+    )?)
+}
+
+/// A new, synced file. Nothing is replaced; a half-written one does not stay.
+fn create(folder: &OwnedFd, name: &str, text: &str) -> std::io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(&folder, &new, flags, Mode::from_raw_mode(0o644))?;
-    let mut file = File::from(file);
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.sync_all())
-        .and_then(|()| Ok(renameat(&folder, &new, &folder, "ringfence.lock")?));
+    let mut file = File::from(openat(folder, name, flags, Mode::from_raw_mode(0o644))?);
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     if written.is_err() {
-        // What failed is reported; a half-written new file is of no use to anybody.
-        let _ = unlinkat(&folder, &new, AtFlags::empty());
+        // What failed is reported; a half-written file is of no use to anybody.
+        let _ = unlinkat(folder, name, AtFlags::empty());
     }
-    written?;
+    written
+}
+
+fn replace(snapshot: &Snapshot, text: &str) -> std::io::Result<()> {
+    let root = files::open_root(&snapshot.project)?;
+    let folder = open_folder(&root)?;
+    let new = format!("ringfence.lock.{}.new", std::process::id());
+    create(&folder, &new, text)?;
+    if let Err(error) = renameat(&folder, &new, &folder, "ringfence.lock") {
+        let _ = unlinkat(&folder, &new, AtFlags::empty());
+        return Err(error.into());
+    }
     File::from(folder).sync_all()
 }

@@ -243,9 +243,9 @@ async fn contained(
     let ended = async {
         probed(recorder, "agent", prepared.probe())?;
         let _ = recorder.commit(Event::SandboxStarted { principal: "agent".into() }).await?;
-        if signals.interrupted() {
+        if let Some(signal) = signals.pending() {
             return Ok(Ended {
-                exit: None,
+                exit: Some(Exit::Signal(signal)),
                 by: EndedBy::Stopped,
                 detail: Some("before it began".into()),
             });

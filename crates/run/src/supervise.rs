@@ -39,28 +39,31 @@ impl Signals {
         })
     }
 
-    /// Whether someone asked to stop already.
-    pub(crate) fn interrupted(&mut self) -> bool {
-        let waker = std::task::Waker::noop();
-        let mut context = std::task::Context::from_waker(waker);
-        [&mut self.interrupt, &mut self.terminate, &mut self.hangup]
-            .into_iter()
-            .any(|signal| signal.poll_recv(&mut context).is_ready())
+    /// The signal by which someone asked to stop already.
+    pub(crate) fn pending(&mut self) -> Option<i32> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match self.poll(&mut context) {
+            Poll::Ready(signal) => Some(signal),
+            Poll::Pending => None,
+        }
     }
 
     async fn next(&mut self) -> i32 {
-        poll_fn(|context| {
-            if self.interrupt.poll_recv(context).is_ready() {
-                Poll::Ready(SIGINT)
-            } else if self.terminate.poll_recv(context).is_ready() {
-                Poll::Ready(SIGTERM)
-            } else if self.hangup.poll_recv(context).is_ready() {
-                Poll::Ready(SIGHUP)
-            } else {
-                Poll::Pending
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut std::task::Context<'_>) -> Poll<i32> {
+        let all = [
+            (&mut self.interrupt, SIGINT),
+            (&mut self.terminate, SIGTERM),
+            (&mut self.hangup, SIGHUP),
+        ];
+        for (signal, number) in all {
+            if signal.poll_recv(context).is_ready() {
+                return Poll::Ready(number);
             }
-        })
-        .await
+        }
+        Poll::Pending
     }
 }
 

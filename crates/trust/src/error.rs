@@ -26,7 +26,7 @@ pub enum Error {
         found: Digest,
     },
     /// A pin no longer holds. `ringfence lock` shows and records it.
-    #[error("{} pin(s) no longer hold", .0.len())]
+    #[error("{} pin(s) no longer hold: {}", .0.len(), named(.0))]
     Drifted(Vec<Drift>),
     /// There is no lock. `ringfence lock` makes one.
     #[error("{0} has no lock")]
@@ -61,4 +61,12 @@ pub enum Error {
     /// The event could not be written, so the store was not changed.
     #[error(transparent)]
     Record(#[from] ringfence_record::Error),
+}
+
+/// The first few, as `kind name`.
+fn named(drift: &[Drift]) -> String {
+    let few: Vec<_> =
+        drift.iter().take(8).map(|row| format!("{} {}", row.kind, row.name)).collect();
+    let more = if drift.len() > few.len() { ", …" } else { "" };
+    format!("{}{more}", few.join(", "))
 }

@@ -1,10 +1,8 @@
 //! `ringfence init`
 
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::process::ExitCode;
+
+use ringfence_bundle::Error;
 
 use super::Done;
 use crate::args::{Args, Init};
@@ -22,31 +20,14 @@ pub(crate) fn run(args: &Args, init: &Init) -> Done {
         out::data(text.trim_end());
         return Ok(ExitCode::SUCCESS);
     }
-    let folder = project.join(".ringfence");
-    if folder.join("ringfence.toml").symlink_metadata().is_ok() {
-        return Err(Failure::user(format!(
-            "{} is there already",
-            folder.join("ringfence.toml").display()
-        ))
-        .next("ringfence validate"));
-    }
-    DirBuilder::new()
-        .recursive(true)
-        .create(&folder)
-        .map_err(|e| Failure::user(format!("{}: {e}", folder.display())))?;
-    write_new(&folder.join("ringfence.toml"), &text)?;
-    let ignore = folder.join(".gitignore");
-    if ignore.symlink_metadata().is_err() {
-        write_new(&ignore, "ringfence.local.toml\n")?;
-    }
-    out::say(&format!("wrote {}; read it, then:", folder.join("ringfence.toml").display()));
+    let manifest = match ringfence_bundle::write_first(&project, &text) {
+        Err(Error::Io { path, source }) if source.kind() == std::io::ErrorKind::AlreadyExists => {
+            return Err(Failure::user(format!("{} is there already", path.display()))
+                .next("ringfence validate"));
+        }
+        other => other?,
+    };
+    out::say(&format!("wrote {}; read it, then:", manifest.display()));
     out::say("  next: ringfence lock && ringfence trust");
     Ok(ExitCode::SUCCESS)
-}
-
-fn write_new(file: &Path, text: &str) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| Failure::user(format!("{}: {e}", file.display()));
-    let mut open =
-        OpenOptions::new().write(true).create_new(true).mode(0o644).open(file).map_err(failed)?;
-    open.write_all(text.as_bytes()).map_err(failed)
 }

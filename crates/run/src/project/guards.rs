@@ -25,14 +25,12 @@ const GIT: [(&str, Empty); 7] = [
     ("worktrees", || Missing::Dir),
 ];
 
+/// What is there now may be another run's placeholder and gone in a moment: whatever can be made is
+/// told how, also where it is there.
 pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Result<(), Error> {
     plan.guard(Path::new(".ringfence"), Rule::ReadOnly, Missing::Present);
     for git in &found.git {
         repository(rules, git, plan)?;
-    }
-    for path in &found.protected {
-        read_only(rules, path, Missing::Present, plan)?;
-        pin_parents(rules, path, plan);
     }
     for protected in rules.protected {
         let missing = match protected.kind {
@@ -41,25 +39,28 @@ pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Resul
             Kind::File => Missing::File(Vec::new()),
         };
         let path = Path::new(&protected.path);
-        if !exists(rules, path) && writable(rules.scopes, path) {
-            missing_parents(rules, path, plan);
+        if writable(rules.scopes, path) {
+            missing_parents(path, plan);
             read_only(rules, path, missing, plan)?;
         }
     }
+    for path in &found.protected {
+        read_only(rules, path, Missing::Present, plan)?;
+        pin_parents(rules, path, plan);
+    }
     for path in rules.literals {
-        if !exists(rules, path) && writable(rules.scopes, path) {
-            missing_parents(rules, path, plan);
+        if writable(rules.scopes, path) && !is_symlink(rules, path) {
+            missing_parents(path, plan);
             plan.guard(path, Rule::Masked, Missing::Dir);
         }
     }
     Ok(())
 }
 
-/// Folders on the way to something missing are made too, and cannot be renamed away.
-fn missing_parents(rules: &Rules<'_>, path: &Path, plan: &mut Plan) {
+/// Folders on the way to something that may be missing are made too, and cannot be renamed away.
+fn missing_parents(path: &Path, plan: &mut Plan) {
     for parent in path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()) {
-        let missing = if exists(rules, parent) { Missing::Present } else { Missing::Dir };
-        plan.guard(parent, Rule::Pinned, missing);
+        plan.guard(parent, Rule::Pinned, Missing::Dir);
     }
 }
 
@@ -75,9 +76,7 @@ fn repository(rules: &Rules<'_>, git: &Git, plan: &mut Plan) -> Result<(), Error
         plan.guard(&git.path, Rule::Pinned, Missing::Present);
     }
     for (name, missing) in GIT {
-        let path = git.path.join(name);
-        let missing = if exists(rules, &path) { Missing::Present } else { missing() };
-        read_only(rules, &path, missing, plan)?;
+        read_only(rules, &git.path.join(name), missing(), plan)?;
     }
     Ok(())
 }
@@ -100,10 +99,9 @@ fn read_only(
     if !writable(rules.scopes, path) {
         return Ok(());
     }
-    let full = rules.project.join(path);
-    if full.symlink_metadata().is_ok_and(|m| m.file_type().is_symlink()) {
+    if is_symlink(rules, path) {
         return Err(Error::Project {
-            path: full,
+            path: rules.project.join(path),
             reason: "must not be writable, but is a symlink in a writable folder, which cannot be \
                      protected; put the file itself there, or narrow `policy.filesystem.write`"
                 .into(),
@@ -113,6 +111,6 @@ fn read_only(
     Ok(())
 }
 
-fn exists(rules: &Rules<'_>, path: &Path) -> bool {
-    rules.project.join(path).symlink_metadata().is_ok()
+fn is_symlink(rules: &Rules<'_>, path: &Path) -> bool {
+    rules.project.join(path).symlink_metadata().is_ok_and(|m| m.file_type().is_symlink())
 }

@@ -178,21 +178,3 @@ proptest! {
         }
     }
 }
-
-/// `cargo nextest run --release -p ringfence-secrets --run-ignored only --no-capture`
-#[test]
-#[ignore = "a measurement for a person"]
-fn speed_when_nothing_matches() {
-    let values: Vec<(String, String)> =
-        (0..20).map(|n| (format!("S{n}"), format!("secret-value-{n}-abcdefghijklmnop"))).collect();
-    let pairs: Vec<(&str, &str)> = values.iter().map(|(n, v)| (&**n, &**v)).collect();
-    let scrubber = scrubber(&pairs);
-    for (kind, line) in
-        [("plain", "just a reply of words and numbers 123. "), ("escaped", "a\\n%20b")]
-    {
-        let text = line.repeat(1_000_000 / line.len());
-        let start = std::time::Instant::now();
-        assert!(matches!(scrubber.bytes(text.as_bytes()), Cow::Borrowed(_)));
-        println!("{kind}: {} bytes in {:?}", text.len(), start.elapsed());
-    }
-}
