@@ -84,10 +84,7 @@ fn check(cli: &str) {
         events.lacks("call_decided", &[("tool", "get-env"), ("outcome", "allowed")]);
         let number = ringfence_tests::field(&allowed, "call");
         events.has("call_settled", &[("call", &number), ("result", "answered")]);
-        events.has(
-            "sandbox_probed",
-            &[("principal", "agent"), ("result", "blocked"), ("ok", "true")],
-        );
+        events.has("sandbox_probed", &[("principal", "agent"), ("tight", "true")]);
         events.lacks("egress_decided", &[("outcome", "allowed")]);
         project.ringfence(&["audit", "verify"]).ok().done();
     });

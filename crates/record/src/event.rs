@@ -26,6 +26,19 @@ pub struct Step {
     pub rule: String,
 }
 
+/// One attempt of a backend's probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// What was tried.
+    pub check: String,
+    /// `blocked`, `reachable` or `control` (the positive control).
+    pub result: String,
+    /// Whether that is what must be.
+    pub ok: bool,
+    /// What was seen.
+    pub detail: String,
+}
+
 /// What happened. Names are stable; a field may be added, never given another meaning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -54,14 +67,10 @@ pub enum Event {
     SandboxProbed {
         /// Who was put in it: `agent` or a server's name.
         principal: String,
-        /// What was tried.
-        check: String,
-        /// `blocked`, `reachable` or `control` (the positive control).
-        result: String,
-        /// Whether that is what must be.
-        ok: bool,
-        /// What was seen.
-        detail: String,
+        /// Whether nothing got out and every control worked; the process was not started otherwise.
+        tight: bool,
+        /// Every attempt, or the one that was not as it must be.
+        attempts: Vec<Attempt>,
     },
     /// A process was released into its sandbox.
     SandboxStarted {

@@ -7,7 +7,7 @@ use ringfence_egress::{Proxy, Token};
 use ringfence_gateway::{Gateway, Parts};
 use ringfence_identity::{Did, Signer};
 use ringfence_policy::Principal;
-use ringfence_record::{Event, MachineLog, Recorder, RunId};
+use ringfence_record::{Attempt, Event, MachineLog, Recorder, RunId};
 use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
 use ringfence_secrets::Resolver;
 use tokio::runtime::Handle;
@@ -285,23 +285,24 @@ pub(crate) fn probed(
     principal: &str,
     result: Result<Vec<Probe>, ringfence_sandbox::Error>,
 ) -> Result<(), Error> {
-    let event = |probe: &Probe| Event::SandboxProbed {
-        principal: principal.into(),
-        check: probe.check.clone(),
-        result: probe.result.clone(),
-        ok: probe.ok,
-        detail: probe.detail.clone(),
+    let note = |probes: &[Probe], tight| {
+        let attempts = probes.iter().map(|probe| Attempt {
+            check: probe.check.clone(),
+            result: probe.result.clone(),
+            ok: probe.ok,
+            detail: probe.detail.clone(),
+        });
+        recorder.note(Event::SandboxProbed {
+            principal: principal.into(),
+            tight,
+            attempts: attempts.collect(),
+        })
     };
     match result {
-        Ok(probes) => {
-            for probe in &probes {
-                recorder.note(event(probe))?;
-            }
-            Ok(())
-        }
+        Ok(probes) => Ok(note(&probes, true)?),
         Err(error) => {
             if let ringfence_sandbox::Error::Leaky(probe) = &error {
-                recorder.note(event(probe))?;
+                note(std::slice::from_ref(probe), false)?;
             }
             Err(error.into())
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringfence_record::{Event, Outcome, Step};
+use ringfence_record::{Attempt, Event, Outcome, Step};
 use serde::Serialize;
 
 /// What a line is about.
@@ -49,19 +49,40 @@ pub fn rows<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Row> {
             }
             // Before anything was started there, only the probe's positive control connects.
             Event::EgressDecided { principal, .. } if !started.contains(principal) => continue,
+            Event::SandboxProbed { principal, attempts, .. } => {
+                for attempt in attempts.iter().filter(|a| a.result != "control") {
+                    add(&mut rows, probe(principal, attempt));
+                }
+            }
             _ => {}
         }
-        let Some(row) = row(event) else { continue };
-        let same = rows.iter_mut().find(|r| {
-            (r.about, r.outcome, &r.principal, &r.what, &r.rule)
-                == (row.about, row.outcome, &row.principal, &row.what, &row.rule)
-        });
-        match same {
-            Some(same) => same.times += 1,
-            None => rows.push(row),
+        if let Some(row) = row(event) {
+            add(&mut rows, row);
         }
     }
     rows
+}
+
+fn add(rows: &mut Vec<Row>, row: Row) {
+    let same = rows.iter_mut().find(|r| {
+        (r.about, r.outcome, &r.principal, &r.what, &r.rule)
+            == (row.about, row.outcome, &row.principal, &row.what, &row.rule)
+    });
+    match same {
+        Some(same) => same.times += row.times,
+        None => rows.push(row),
+    }
+}
+
+fn probe(principal: &str, attempt: &Attempt) -> Row {
+    Row {
+        about: About::Probe,
+        outcome: if attempt.ok { Outcome::Refused } else { Outcome::Allowed },
+        principal: principal.to_owned(),
+        what: attempt.check.clone(),
+        rule: attempt.detail.clone(),
+        times: 1,
+    }
 }
 
 /// The same on one screen: what the probe tried and did not get is one row a kind.
@@ -122,14 +143,12 @@ fn row(event: &Event) -> Option<Row> {
             row(About::Call, *outcome, principal, format!("{server}: {what}"), deciding(steps))
         }
         Event::EgressDecided { principal, host, port, outcome, steps, .. } => {
-            row(About::Connection, *outcome, principal, format!("{host}:{port}"), deciding(steps))
+            // A request that did not parse has no port of its own.
+            let what = if *port == 0 { host.clone() } else { format!("{host}:{port}") };
+            row(About::Connection, *outcome, principal, what, deciding(steps))
         }
         Event::SecretAccessed { principal, name, outcome, detail } => {
             row(About::Secret, *outcome, principal, name.clone(), detail.clone())
-        }
-        Event::SandboxProbed { principal, check, result, ok, detail } if result != "control" => {
-            let outcome = if *ok { Outcome::Refused } else { Outcome::Allowed };
-            row(About::Probe, outcome, principal, check.clone(), detail.clone())
         }
         _ => None,
     }
@@ -150,7 +169,7 @@ fn deciding(steps: &[Step]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{About, rows, screen};
-    use ringfence_record::{Event, Outcome, Step};
+    use ringfence_record::{Attempt, Event, Outcome, Step};
 
     fn call(tool: &str, outcome: Outcome) -> Event {
         let step = |outcome, rule: &str| Step { check: "tools".into(), outcome, rule: rule.into() };
@@ -173,10 +192,13 @@ mod tests {
     fn probe(check: &str) -> Event {
         Event::SandboxProbed {
             principal: "agent".into(),
-            check: check.into(),
-            result: "blocked".into(),
-            ok: true,
-            detail: "no".into(),
+            tight: true,
+            attempts: vec![Attempt {
+                check: check.into(),
+                result: "blocked".into(),
+                ok: true,
+                detail: "no".into(),
+            }],
         }
     }
 
