@@ -70,6 +70,9 @@ fn show(view: &View, json: bool) {
     for line in &view.lines {
         out::data(&format!("{:<11} {}", line.about, escaped(&line.text)));
     }
+    for (keys, label) in &view.fields {
+        out::data(&format!("{:<11} {}: {label}", "field", escaped(keys)));
+    }
 }
 
 fn summary(finished: &Finished, rows: &[Row]) {

@@ -42,6 +42,8 @@ pub struct View {
     pub command: Vec<String>,
     /// Everything else.
     pub lines: Vec<Line>,
+    /// Every declared field with its label, from the table that `validate` prints from too.
+    pub fields: Vec<(String, String)>,
 }
 
 impl Plan {
@@ -77,6 +79,12 @@ impl Plan {
             program: self.program.file.display().to_string(),
             command: self.program.args.clone(),
             lines,
+            fields: self
+                .manifest()
+                .declared()
+                .into_iter()
+                .map(|(keys, field)| (keys.to_owned(), field.label.to_string()))
+                .collect(),
         }
     }
 }
