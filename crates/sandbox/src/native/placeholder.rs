@@ -81,21 +81,23 @@ fn prepare_once(
                 if mount.missing == Missing::Present {
                     return Err(Errno::NOENT).step(format!("find {}", mount.path.display()));
                 }
-                place
+                match first_unplanned(&planned, &mount.path, place)? {
+                    Some(place) => place,
+                    None => continue,
+                }
             }
         };
-        if planned.iter().any(|entry| Path::new(&entry.path) == place) {
+        if ground.covers(&planned, &place) {
             continue;
         }
-        let missing_itself = place == mount.path;
         if first_missing(root, &place)?.is_some() {
             let bytes = match &mount.missing {
-                Missing::File(bytes) if missing_itself => Some(bytes.clone()),
+                Missing::File(bytes) if place == mount.path => Some(bytes.clone()),
                 _ => None,
             };
-            let name = format!(".ringfence-{id}-{}", planned.len());
+            let temporary = temporary(&planned, &place, id);
             planned.push(Entry {
-                temporary: place.with_file_name(name).into_os_string(),
+                temporary: temporary.into_os_string(),
                 path: place.clone().into_os_string(),
                 bytes,
                 made: None,
@@ -104,9 +106,11 @@ fn prepare_once(
         ground.rules.push((place, mount.rule));
     }
     if !planned.is_empty() {
-        journal.entries.placeholders = planned;
+        // What an earlier attempt could not put away stays written down.
+        let first = journal.entries.placeholders.len();
+        journal.entries.placeholders.extend(planned);
         journal.write()?;
-        make_all(root, owner, journal)?;
+        make_all(root, owner, first, journal)?;
     }
     let may_be_placeholder =
         |mount: &&Mount| matches!(mount.missing, Missing::Dir | Missing::File(_));
@@ -119,7 +123,50 @@ fn prepare_once(
     Ok(ground)
 }
 
+/// The first component of a path, from `missing` on, that is not planned either. `None` when all of
+/// it is.
+fn first_unplanned(planned: &[Entry], path: &Path, missing: PathBuf) -> Result<Option<PathBuf>> {
+    let mut place = missing;
+    while let Some(entry) = planned.iter().find(|entry| Path::new(&entry.path) == place) {
+        let Some(next) = path.strip_prefix(&place).ok().and_then(|rest| rest.components().next())
+        else {
+            return Ok(None);
+        };
+        if entry.bytes.is_some() {
+            return Err(Error::Spec(format!(
+                "{}: {} is to be a file",
+                path.display(),
+                place.display()
+            )));
+        }
+        place.push(next);
+    }
+    Ok(Some(place))
+}
+
+/// Where a placeholder is made at first: in the folder where it will be, or within the placeholder
+/// that will hold it.
+fn temporary(planned: &[Entry], place: &Path, id: &str) -> PathBuf {
+    let holder = place
+        .parent()
+        .and_then(|parent| planned.iter().find(|entry| Path::new(&entry.path) == parent));
+    match holder {
+        Some(holder) => Path::new(&holder.temporary).join(place.file_name().unwrap_or_default()),
+        None => place.with_file_name(format!(".ringfence-{id}-{}", planned.len())),
+    }
+}
+
 impl Ground {
+    /// Whether a path lies in a placeholder in which nothing can be made or seen.
+    fn covers(&self, planned: &[Entry], path: &Path) -> bool {
+        path.ancestors().skip(1).any(|parent| {
+            planned.iter().any(|entry| Path::new(&entry.path) == parent)
+                && self.rules.iter().any(|(place, rule)| {
+                    place == parent && matches!(rule, Rule::ReadOnly | Rule::Masked)
+                })
+        })
+    }
+
     fn lock(&mut self, root: BorrowedFd<'_>, place: PathBuf, last: bool) -> Result<()> {
         if self.locks.contains_key(&place) {
             return Ok(());
@@ -163,7 +210,9 @@ pub(crate) fn remove(ground: Option<&Ground>, journal: &mut Journal) {
         // A name of this run alone: whatever is there, we made.
         let _ = unlink(project.as_fd(), Path::new(&entry.temporary), entry.bytes.is_none());
         let lock = ground.and_then(|ground| ground.locks.get(Path::new(&entry.path)));
-        if !remove_one(project.as_fd(), &entry, lock) {
+        let path = Path::new(&entry.path);
+        let holds = kept.iter().any(|other: &Entry| Path::new(&other.path).starts_with(path));
+        if holds || !remove_one(project.as_fd(), &entry, lock) {
             kept.push(entry);
         }
     }
@@ -200,29 +249,56 @@ fn remove_one(project: BorrowedFd<'_>, entry: &Entry, lock: Option<&OwnedFd>) ->
     true
 }
 
-/// Makes all planned placeholders under temporary names, writes down what they are, then moves
-/// them into place. One that somebody else made meanwhile counts as present.
-fn make_all(root: BorrowedFd<'_>, owner: Option<(u32, u32)>, journal: &mut Journal) -> Result<()> {
-    for entry in &mut journal.entries.placeholders {
+/// Makes all planned placeholders, from the `first` on, under temporary names, writes down what they
+/// are, then moves them into place. One that somebody else made meanwhile counts as present.
+///
+/// # Errors
+/// `EAGAIN` when somebody else made one that should hold others: try again.
+fn make_all(
+    root: BorrowedFd<'_>,
+    owner: Option<(u32, u32)>,
+    first: usize,
+    journal: &mut Journal,
+) -> Result<()> {
+    for entry in &mut journal.entries.placeholders[first..] {
         let at = Path::new(&entry.temporary);
         entry.made = Some(make_one(root, at, entry.bytes.as_deref(), owner)?);
     }
     journal.write()?;
     let mut rewrite = false;
-    for entry in &mut journal.entries.placeholders {
+    for index in first..journal.entries.placeholders.len() {
+        let (before, rest) = journal.entries.placeholders.split_at_mut(index);
+        let Some((entry, after)) = rest.split_first_mut() else { break };
         let (temporary, path) = (Path::new(&entry.temporary), Path::new(&entry.path));
+        if before[first..].iter().any(|holder| path.starts_with(&holder.path)) {
+            // Came with the folder that holds it, or was made with it.
+            continue;
+        }
         let folder = parent(root, path)?;
         let (from, to) = (name(temporary)?, name(path)?);
+        let held = || after.iter().filter(|other| Path::new(&other.path).starts_with(path));
         match rustix::fs::renameat_with(&folder, from, &folder, to, RenameFlags::NOREPLACE) {
             Ok(()) => continue,
+            Err(Errno::EXIST) if held().next().is_some() => {
+                return Err(Errno::AGAIN).step(format!("make {}", path.display()));
+            }
             Err(Errno::EXIST) => {
                 unlink(root, temporary, entry.bytes.is_none()).step("remove a placeholder")?;
                 entry.made = None;
             }
             // Network file systems know no such rename: make it in place, exclusively.
             Err(Errno::INVAL | Errno::NOSYS) => {
+                for other in held().collect::<Vec<_>>().into_iter().rev() {
+                    unlink(root, Path::new(&other.temporary), other.bytes.is_none())
+                        .step("remove a placeholder")?;
+                }
                 unlink(root, temporary, entry.bytes.is_none()).step("remove a placeholder")?;
                 entry.made = Some(make_one(root, path, entry.bytes.as_deref(), owner)?);
+                let path = path.to_path_buf();
+                for other in after.iter_mut().filter(|o| Path::new(&o.path).starts_with(&path)) {
+                    let place = Path::new(&other.path);
+                    other.made = Some(make_one(root, place, other.bytes.as_deref(), owner)?);
+                }
             }
             Err(error) => return Err(error).step(format!("make {}", path.display())),
         }

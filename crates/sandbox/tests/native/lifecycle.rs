@@ -43,6 +43,8 @@ fn killing_it_at_any_moment_leaves_nothing(user: User) {
     let mut case = Case::new(user);
     case.wish.probe = true;
     case.missing("held", Rule::ReadOnly, Placeholder::Dir);
+    case.missing("folder", Rule::Pinned, Placeholder::Dir);
+    case.missing("folder/file", Rule::ReadOnly, Placeholder::File("{}".into()));
     for moment in 0..40 {
         let mut child = case.start("exec sleep 600");
         // Wherever it is by then: before its namespaces, amid the mounts, in the probe, running.
