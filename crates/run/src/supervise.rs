@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ringfence_record::{Event, Recorder};
-use ringfence_sandbox::native::Running;
+use ringfence_sandbox::native::{self, Running};
 use ringfence_sandbox::{Exit, Keeper};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -22,6 +22,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
+const SIGCONT: i32 = 18;
 
 /// What a person may send to the supervisor.
 pub(crate) struct Signals {
@@ -31,7 +32,9 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
+    /// Takes the signals. Those by which a terminal stops a process are ignored from now on.
     pub(crate) fn new() -> std::io::Result<Self> {
+        native::ignore_terminal_stops();
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -101,6 +104,9 @@ pub(crate) async fn supervise(
                 // From a terminal, Ctrl-C has reached the agent already; it may well go on.
                 if signal == SIGINT && std::io::stdin().is_terminal() {
                     asked = false;
+                    // It may have been stopped from the terminal, where we go on: then it would
+                    // not hear of it.
+                    running.signal(SIGCONT);
                 } else {
                     running.signal(signal);
                     kill_at = Instant::now() + GRACE;

@@ -111,6 +111,14 @@ pub fn init_main() -> ! {
     init::run()
 }
 
+/// Makes this process go on when its terminal asks it to stop. What runs in a sandbox shares the
+/// terminal, can put itself in its foreground and choose its keys: a supervisor that it could stop
+/// would watch no limit any more. Call it before a sandbox starts; sandboxes start with the
+/// defaults again.
+pub fn ignore_terminal_stops() {
+    sys::ignore_terminal_stops();
+}
+
 /// Whether this process was started as a sandbox's init: process 1, under the init's name.
 #[must_use]
 pub fn is_init() -> bool {

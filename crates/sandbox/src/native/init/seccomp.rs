@@ -115,11 +115,35 @@ fn refused(restrictions: Restrictions) -> Result<Rules> {
         .and_then(one)?;
     rules.insert(libc::SYS_personality, vec![personality]);
 
+    for (call, flags, mode) in refused::MODES.iter().copied().flatten() {
+        rules.insert(*call, set_id(*flags, *mode)?);
+    }
+
     if !restrictions.own_affinity {
         rules.insert(libc::SYS_sched_setaffinity, Vec::new());
     }
     if restrictions.own_group_only {
         rules.insert(libc::SYS_kill, vec![rule(&[(0, SeccompCmpOp::Eq, 0)])?]);
+        // Input on the terminal would send the chosen signal to whoever is in its foreground.
+        rules.insert(libc::SYS_fcntl, vec![rule(&[(1, SeccompCmpOp::Eq, refused::F_SETSIG)])?]);
+    }
+    Ok(rules)
+}
+
+/// A mode with a set-id bit, on a call that takes it as this argument; with `flags`, only where those
+/// say that a file is made.
+fn set_id(flags: Option<u8>, mode: u8) -> Result<Vec<SeccompRule>> {
+    let bit =
+        |index: u8, bit: u32| condition(index, SeccompCmpOp::MaskedEq(bit.into()), bit.into());
+    let mut rules = Vec::new();
+    for set in [libc::S_ISUID, libc::S_ISGID] {
+        let Some(flags) = flags else {
+            rules.push(one(vec![bit(mode, set)?])?);
+            continue;
+        };
+        for made in refused::MAKING_FLAGS {
+            rules.push(one(vec![bit(flags, made.cast_unsigned())?, bit(mode, set)?])?);
+        }
     }
     Ok(rules)
 }
