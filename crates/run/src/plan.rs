@@ -114,11 +114,18 @@ impl Plan {
         let scopes = ruleset.scopes(&request.user_home, &request.home)?;
         let denied = |relative: &str, absolute: &str| ruleset.denied(relative, absolute).is_some();
         project::outside::check(&scopes.read_outside, &denied)?;
+        project::outside::check_system(&ruleset.denied_elsewhere())?;
         let mounts = project::mounts(&Rules {
             project: &project,
             scopes: &scopes,
             protected: &ringfence_adapters::protected(),
             literals: &ruleset.denied_literals(),
+            denied_below: ruleset.denies_below_folders(),
+            git_configs: &[
+                PathBuf::from("/etc/gitconfig"),
+                request.user_home.join(".config/git/config"),
+                request.user_home.join(".gitconfig"),
+            ],
             denied: &denied,
         })?;
         let limits = limits(manifest, ruleset.max_duration());

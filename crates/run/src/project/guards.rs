@@ -1,11 +1,12 @@
 //! What a write scope never opens: Ringfence's own folder, git's hooks and configuration, the
 //! configuration of agent CLIs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringfence_adapters::Kind;
 use ringfence_sandbox::{Missing, Rule};
 
+use super::gitconfig::{self, Use};
 use super::walk::{Found, Git};
 use super::{Plan, Rules, writable};
 use crate::Error;
@@ -29,6 +30,7 @@ pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Resul
     plan.guard(Path::new(".ringfence"), Rule::ReadOnly, Missing::Present);
     for git in &found.git {
         repository(rules, git, plan)?;
+        configured(rules, git, plan)?;
     }
     for path in &found.protected {
         read_only(rules, path, Missing::Present, plan)?;
@@ -41,6 +43,10 @@ pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Resul
             Kind::File => Missing::File(Vec::new()),
         };
         let path = Path::new(&protected.path);
+        for parent in path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()) {
+            // Through a symlink it is another path, which the agent could write.
+            refuse_symlink(rules, parent)?;
+        }
         if !exists(rules, path) && writable(rules.scopes, path) {
             missing_parents(rules, path, plan);
             read_only(rules, path, missing, plan)?;
@@ -55,9 +61,11 @@ pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Resul
     Ok(())
 }
 
-/// Folders on the way to something missing are made too, and cannot be renamed away.
+/// Folders on the way to something missing are made too, and cannot be renamed away. Those above the
+/// write scope stay as they are: pinned ones may be written.
 fn missing_parents(rules: &Rules<'_>, path: &Path, plan: &mut Plan) {
-    for parent in path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()) {
+    let parents = path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty());
+    for parent in parents.filter(|p| writable(rules.scopes, p)) {
         let missing = if exists(rules, parent) { Missing::Present } else { Missing::Dir };
         plan.guard(parent, Rule::Pinned, missing);
     }
@@ -82,6 +90,44 @@ fn repository(rules: &Rules<'_>, git: &Git, plan: &mut Plan) -> Result<(), Error
     Ok(())
 }
 
+/// What a repository's configuration, and the person's own, make git run or read from the work tree:
+/// hooks by `core.hooksPath`, included configuration, filters and other commands.
+fn configured(rules: &Rules<'_>, git: &Git, plan: &mut Plan) -> Result<(), Error> {
+    let full = rules.project.join(&git.path);
+    let bare = git.dir && !git.path.ends_with(".git");
+    let work_tree = if bare { full.as_path() } else { full.parent().unwrap_or(&full) };
+    let folder = if git.dir { Some(full.clone()) } else { git_folder(&full) };
+    let mut files: Vec<PathBuf> = rules.git_configs.to_vec();
+    if let Some(folder) = folder {
+        // A linked work tree shares the configuration of its repository.
+        let common = std::fs::read_to_string(folder.join("commondir")).unwrap_or_default();
+        files.push(folder.join(common.trim_end()).join("config"));
+        files.push(folder.join("config.worktree"));
+    }
+    for (path, what) in gitconfig::paths(&files, work_tree) {
+        let Ok(path) = path.strip_prefix(rules.project) else { continue };
+        if path.as_os_str().is_empty() || !writable(rules.scopes, path) {
+            continue;
+        }
+        let missing = match (what, exists(rules, path)) {
+            (Use::Word, false) => continue,
+            (Use::Word, true) if !rules.project.join(path).is_file() => continue,
+            (_, true) => Missing::Present,
+            (Use::Hooks, false) => Missing::Dir,
+            (_, false) => Missing::File(Vec::new()),
+        };
+        missing_parents(rules, path, plan);
+        read_only(rules, path, missing, plan)?;
+    }
+    Ok(())
+}
+
+/// Where a `.git` file points to.
+fn git_folder(file: &Path) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(file).ok()?;
+    Some(file.parent()?.join(text.strip_prefix("gitdir:")?.trim()))
+}
+
 /// A folder that holds a guarded path is made a mount point: it cannot be renamed away and made anew.
 fn pin_parents(rules: &Rules<'_>, path: &Path, plan: &mut Plan) {
     for parent in path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()) {
@@ -100,17 +146,24 @@ fn read_only(
     if !writable(rules.scopes, path) {
         return Ok(());
     }
-    let full = rules.project.join(path);
-    if full.symlink_metadata().is_ok_and(|m| m.file_type().is_symlink()) {
-        return Err(Error::Project {
-            path: full,
-            reason: "must not be writable, but is a symlink in a writable folder, which cannot be \
-                     protected; put the file itself there, or narrow `policy.filesystem.write`"
-                .into(),
-        });
-    }
+    refuse_symlink(rules, path)?;
     plan.guard(path, Rule::ReadOnly, missing);
     Ok(())
+}
+
+/// A symlink in a writable folder can be replaced: what must hold cannot be reached through one.
+fn refuse_symlink(rules: &Rules<'_>, path: &Path) -> Result<(), Error> {
+    let full = rules.project.join(path);
+    let link = full.symlink_metadata().is_ok_and(|m| m.file_type().is_symlink());
+    if !link || !writable(rules.scopes, path) {
+        return Ok(());
+    }
+    Err(Error::Project {
+        path: full,
+        reason: "must not be writable, but is a symlink in a writable folder, which cannot be \
+                 protected; put the file itself there, or narrow `policy.filesystem.write`"
+            .into(),
+    })
 }
 
 fn exists(rules: &Rules<'_>, path: &Path) -> bool {

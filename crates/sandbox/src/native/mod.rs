@@ -111,6 +111,12 @@ pub fn init_main() -> ! {
     init::run()
 }
 
+/// Whether a path lies in a folder of the host that every sandbox sees.
+#[must_use]
+pub fn is_system(path: &Path) -> bool {
+    program::SYSTEM.iter().any(|folder| path.starts_with(folder))
+}
+
 /// Makes this process go on when its terminal asks it to stop. What runs in a sandbox shares the
 /// terminal, can put itself in its foreground and choose its keys: a supervisor that it could stop
 /// would watch no limit any more. Call it before a sandbox starts; sandboxes start with the
