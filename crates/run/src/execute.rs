@@ -144,7 +144,17 @@ pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> 
     };
     // A record that failed says so itself; the first error is the one to show.
     let closed = recorder.commit_blocking(ended).and_then(|_| recorder.seal(&machine));
-    drop(lease);
+    // The servers' sandboxes are gone by now, and with them what stood on the agent's placeholders;
+    // another run may still do.
+    let own = run_dir(&plan.home, &run);
+    let _ = native::sweep(&own);
+    if native::has_left(&own) {
+        lease.leave()
+    } else {
+        drop(lease)
+    }
+    // What an earlier run left to us, since we stood on it. The next run tries again.
+    let _ = sweep(&plan.home);
     let ended = outcome?;
     closed?;
     Ok(Finished { run, status: ended.status(), ended_by: ended.by, detail: ended.detail })
@@ -163,14 +173,21 @@ fn signer(plan: &Plan) -> Result<Signer, Error> {
     }
 }
 
-/// Puts back what crashed runs left.
+/// Puts back what crashed runs left, as far as no live run stands on it. Says after how many of them
+/// nothing is left.
 ///
 /// # Errors
 /// [`Error`] when something cannot be put back.
 pub fn sweep(home: &Path) -> Result<usize, Error> {
     let dead = live::dead(home)?;
+    let mut swept = 0;
     for (live, file) in &dead {
-        native::sweep(&run_dir(home, &live.run))?;
+        let folder = run_dir(home, &live.run);
+        native::sweep(&folder)?;
+        if native::has_left(&folder) {
+            continue;
+        }
+        swept += 1;
         match std::fs::remove_file(file) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::Io { path: file.clone(), source: e });
@@ -178,7 +195,7 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
             _ => {}
         }
     }
-    Ok(dead.len())
+    Ok(swept)
 }
 
 /// A run's folder.

@@ -99,6 +99,13 @@ pub fn sweep(dead_run_dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether something in a run's folder still waits to be put back, since another run stands on it.
+#[must_use]
+pub fn has_left(run_dir: &Path) -> bool {
+    // A folder that cannot be read may hold anything.
+    Journal::left_in(run_dir).map_or(true, |left| !left.is_empty())
+}
+
 fn clean(journal: &mut Journal, ground: Option<&placeholder::Ground>) {
     placeholder::remove(ground, journal);
     journal.entries.groups = cgroup::remove(std::mem::take(&mut journal.entries.groups));

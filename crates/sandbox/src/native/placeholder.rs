@@ -28,6 +28,9 @@ pub(crate) struct Ground {
     locks: BTreeMap<PathBuf, OwnedFd>,
 }
 
+/// Bytes that a placeholder file may have.
+const PLACEHOLDER_MAX: i64 = 4096;
+
 /// How often the end of another run is waited for that is putting its placeholders away.
 const TRIES: u32 = 20;
 
@@ -68,6 +71,11 @@ fn prepare_once(
     let root = project.fd.as_fd();
     for mount in mounts {
         check_relative(&mount.path)?;
+        if let Missing::File(bytes) = &mount.missing
+            && bytes.len() > PLACEHOLDER_MAX as usize
+        {
+            return Err(Error::Spec(format!("{}: too long a placeholder", mount.path.display())));
+        }
         if mount.missing == Missing::Keep {
             make_folders(root, &mount.path, owner)?;
         }
@@ -112,13 +120,10 @@ fn prepare_once(
         journal.write()?;
         make_all(root, owner, first, journal)?;
     }
-    let may_be_placeholder =
-        |mount: &&Mount| matches!(mount.missing, Missing::Dir | Missing::File(_));
-    for mount in mounts.iter().filter(may_be_placeholder) {
-        let place = ground.rules.iter().map(|(p, _)| p).filter(|p| mount.path.starts_with(p)).max();
-        if let Some(place) = place.cloned() {
-            ground.lock(root, place, last)?;
-        }
+    // What was there already may be another run's placeholder.
+    let held: Vec<PathBuf> = ground.rules.iter().map(|(place, _)| place.clone()).collect();
+    for place in held {
+        ground.lock(root, place, last)?;
     }
     Ok(ground)
 }
@@ -168,26 +173,40 @@ impl Ground {
     }
 
     fn lock(&mut self, root: BorrowedFd<'_>, place: PathBuf, last: bool) -> Result<()> {
-        if self.locks.contains_key(&place) {
+        if self.locks.contains_key(&place) || place.as_os_str().is_empty() {
             return Ok(());
         }
-        let Ok(fd) = open_beneath(root, &place, OFlags::RDONLY | OFlags::NONBLOCK) else {
-            // Not ours to read: then it is no placeholder either.
+        let step = || format!("lock {}", place.display());
+        let seen = match open_beneath(root, &place, OFlags::PATH) {
+            Ok(seen) => rustix::fs::fstat(&seen).step(step())?,
+            // Its maker has just removed it.
+            Err(Errno::NOENT) => return Err(Errno::AGAIN).step(step()),
+            Err(error) => return Err(error).step(step()),
+        };
+        let kind = FileType::from_raw_mode(seen.st_mode);
+        if !(kind.is_dir() || kind.is_file() && seen.st_size <= PLACEHOLDER_MAX) {
             return Ok(());
+        }
+        let fd = match open_beneath(root, &place, OFlags::RDONLY | OFlags::NONBLOCK) {
+            Ok(fd) => fd,
+            // Not ours to read: then it is no placeholder either.
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
+            Err(Errno::NOENT) => return Err(Errno::AGAIN).step(step()),
+            Err(error) => return Err(error).step(step()),
         };
         match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {}
             // Its maker is removing it at this moment, or something else holds it.
             Err(Errno::WOULDBLOCK) if last => return Ok(()),
             Err(Errno::WOULDBLOCK) => {
-                return Err(Errno::AGAIN).step(format!("lock {}", place.display()));
+                return Err(Errno::AGAIN).step(step());
             }
             // A file system without locks has no runs to tell apart.
             Err(_) => return Ok(()),
         }
         let (locked, there) = (identity(&fd), open_beneath(root, &place, OFlags::PATH));
         if there.ok().and_then(|fd| identity(&fd)) != locked {
-            return Err(Errno::AGAIN).step(format!("lock {}", place.display()));
+            return Err(Errno::AGAIN).step(step());
         }
         self.locks.insert(place, fd);
         Ok(())
