@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfence_record::{Event, Recorder};
 use ringfence_sandbox::native::{self, Running};
-use ringfence_sandbox::{Exit, Keeper};
+use ringfence_sandbox::{Exit, Limits};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -15,7 +15,7 @@ use crate::execute::{Ended, EndedBy};
 use crate::{Error, Plan};
 
 /// How often watched limits are looked at.
-const LOOK: Duration = Duration::from_millis(200);
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
 /// How long an agent has to end by itself after it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -79,7 +79,7 @@ pub(crate) async fn supervise(
     let mut asked = false;
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let watched = Watched::new(plan);
+    let watched = Watched::new(&plan.limits, running);
     loop {
         tokio::select! {
             exit = running.wait() => return Ok(ended(exit?, asked)),
@@ -147,36 +147,25 @@ async fn limit(
     Ok(Ended { exit: Some(exit), by: EndedBy::Limit, detail: Some(format!("{name}: {detail}")) })
 }
 
-/// The limits that the kernel does not keep here.
-struct Watched {
+/// The limits of one sandbox that the kernel does not keep for it.
+pub(crate) struct Watched {
     memory: Option<u64>,
-    pids: Option<u64>,
 }
 
 impl Watched {
-    fn new(plan: &Plan) -> Self {
-        let keepers = plan.keepers();
-        let watched = |name| keepers.iter().any(|(n, k)| *n == name && *k == Keeper::Watched);
-        Self {
-            memory: plan.limits.memory.filter(|_| watched("memory")),
-            pids: plan.limits.pids.filter(|_| watched("pids")),
-        }
+    pub(crate) fn new(limits: &Limits, running: &Running) -> Self {
+        Self { memory: limits.memory.filter(|_| !running.keeps_memory()) }
     }
 
-    fn any(&self) -> bool {
-        self.memory.is_some() || self.pids.is_some()
+    pub(crate) fn any(&self) -> bool {
+        self.memory.is_some()
     }
 
-    fn exceeded(&self, running: &Running) -> Option<(&'static str, String)> {
+    /// The limit that is exceeded, and how.
+    pub(crate) fn exceeded(&self, running: &Running) -> Option<(&'static str, String)> {
         let usage = running.usage();
-        if let Some(most) = self.memory.filter(|most| usage.memory > *most) {
-            return Some((
-                "memory",
-                format!("{} MiB in use, {} MiB allowed", usage.memory >> 20, most >> 20),
-            ));
-        }
-        self.pids
-            .filter(|most| usage.pids > *most)
-            .map(|most| ("pids", format!("{} processes, {most} allowed", usage.pids)))
+        let most = self.memory.filter(|most| usage.memory > *most)?;
+        let detail = format!("{} MiB in use, {} MiB allowed", usage.memory >> 20, most >> 20);
+        Some(("memory", detail))
     }
 }

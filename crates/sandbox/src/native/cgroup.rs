@@ -53,6 +53,20 @@ impl Plan {
         self.candidates.iter().map(|c| c.folder.clone().into_os_string()).collect()
     }
 
+    /// Removes groups that were made to try whether that works, and whose maker was killed before it
+    /// could remove them. They are empty, and no try lasts this long.
+    pub(crate) fn remove_old_tries(&self) {
+        for parent in self.candidates.iter().filter_map(|candidate| candidate.folder.parent()) {
+            for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+                let ours = entry.file_name().to_str().is_some_and(|n| n.starts_with(TRY_PREFIX));
+                let made = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+                if ours && made().is_some_and(|age| age > TRY_MAX) {
+                    let _ = fs::remove_dir(entry.path());
+                }
+            }
+        }
+    }
+
     /// Makes it, and sets the limits that it can keep.
     pub(crate) fn make(self, limits: &Limits) -> Group {
         let mut group = Group::default();
@@ -189,6 +203,12 @@ fn remove_one(folder: &Path) -> bool {
 
 /// Names of groups begin with this.
 pub(crate) const PREFIX: &str = "ringfence-";
+
+/// Names of groups that are only tried.
+pub(crate) const TRY_PREFIX: &str = "ringfence-try-";
+
+/// Age at which a tried group is nobody's any more.
+const TRY_MAX: Duration = Duration::from_secs(60);
 
 fn set_limit(folder: &Path, name: &str, limits: &Limits, version_2: bool) -> io::Result<()> {
     let write = |file: &str, value: String| fs::write(folder.join(file), value);

@@ -49,8 +49,10 @@ pub fn keepers(limits: &Limits) -> Vec<(&'static str, Keeper)> {
     let tried = Limits { memory: limits.memory, cpus: limits.cpus, ..Limits::default() };
     let (mut memory, mut cpu) = (false, false);
     if let Ok(id) = launch::random_id() {
-        let name = format!("{}try-{id}", cgroup::PREFIX);
-        let group = cgroup::Plan::new(&name, &tried).make(&tried);
+        let name = format!("{}{id}", cgroup::TRY_PREFIX);
+        let plan = cgroup::Plan::new(&name, &tried);
+        plan.remove_old_tries();
+        let group = plan.make(&tried);
         (memory, cpu) = (group.keeps_memory(), group.keeps_cpu());
         let folders = group.folders.into_iter().map(std::path::PathBuf::into_os_string);
         cgroup::remove(folders.collect());
