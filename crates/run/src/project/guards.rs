@@ -32,28 +32,26 @@ pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Resul
         repository(rules, git, plan)?;
         configured(rules, git, plan)?;
     }
+    // What is there may be the placeholder of a run that ends before this one begins: each path is
+    // made again if it is missing by then.
     for path in &found.protected {
-        read_only(rules, path, Missing::Present, plan)?;
-        pin_parents(rules, path, plan);
+        let kind = rules.protected.iter().find(|p| path.ends_with(&p.path)).map(|p| p.kind);
+        read_only(rules, path, kind.map_or(Missing::Present, empty), plan)?;
+        missing_parents(rules, path, plan);
     }
     for protected in rules.protected {
-        let missing = match protected.kind {
-            Kind::Dir => Missing::Dir,
-            Kind::Json => Missing::File(b"{}\n".to_vec()),
-            Kind::File => Missing::File(Vec::new()),
-        };
         let path = Path::new(&protected.path);
         for parent in path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()) {
             // Through a symlink it is another path, which the agent could write.
             refuse_symlink(rules, parent)?;
         }
-        if !exists(rules, path) && writable(rules.scopes, path) {
+        if writable(rules.scopes, path) {
             missing_parents(rules, path, plan);
-            read_only(rules, path, missing, plan)?;
+            read_only(rules, path, empty(protected.kind), plan)?;
         }
     }
     for path in rules.literals {
-        if !exists(rules, path) && writable(rules.scopes, path) {
+        if writable(rules.scopes, path) {
             missing_parents(rules, path, plan);
             plan.guard(path, Rule::Masked, Missing::Dir);
         }
@@ -61,13 +59,21 @@ pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Resul
     Ok(())
 }
 
+/// What stands in place of a missing path of an adapter.
+fn empty(kind: Kind) -> Missing {
+    match kind {
+        Kind::Dir => Missing::Dir,
+        Kind::Json => Missing::File(b"{}\n".to_vec()),
+        Kind::File => Missing::File(Vec::new()),
+    }
+}
+
 /// Folders on the way to something missing are made too, and cannot be renamed away. Those above the
 /// write scope stay as they are: pinned ones may be written.
 fn missing_parents(rules: &Rules<'_>, path: &Path, plan: &mut Plan) {
     let parents = path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty());
     for parent in parents.filter(|p| writable(rules.scopes, p)) {
-        let missing = if exists(rules, parent) { Missing::Present } else { Missing::Dir };
-        plan.guard(parent, Rule::Pinned, missing);
+        plan.guard(parent, Rule::Pinned, Missing::Dir);
     }
 }
 
@@ -83,9 +89,7 @@ fn repository(rules: &Rules<'_>, git: &Git, plan: &mut Plan) -> Result<(), Error
         plan.guard(&git.path, Rule::Pinned, Missing::Present);
     }
     for (name, missing) in GIT {
-        let path = git.path.join(name);
-        let missing = if exists(rules, &path) { Missing::Present } else { missing() };
-        read_only(rules, &path, missing, plan)?;
+        read_only(rules, &git.path.join(name), missing(), plan)?;
     }
     Ok(())
 }
@@ -112,9 +116,8 @@ fn configured(rules: &Rules<'_>, git: &Git, plan: &mut Plan) -> Result<(), Error
         let missing = match (what, exists(rules, path)) {
             (Use::Word, false) => continue,
             (Use::Word, true) if !rules.project.join(path).is_file() => continue,
-            (_, true) => Missing::Present,
-            (Use::Hooks, false) => Missing::Dir,
-            (_, false) => Missing::File(Vec::new()),
+            (Use::Hooks, _) => Missing::Dir,
+            _ => Missing::File(Vec::new()),
         };
         missing_parents(rules, path, plan);
         read_only(rules, path, missing, plan)?;
