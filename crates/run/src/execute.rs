@@ -17,7 +17,7 @@ use crate::launch::Launching;
 use crate::live::{self, Live};
 use crate::plan::{GATE_PORT, PROXY_PORT};
 use crate::supervise::{Signals, supervise};
-use crate::{Error, Plan, environment};
+use crate::{Error, Plan, environment, project};
 
 /// What is told while a run goes on.
 pub trait Progress {
@@ -127,9 +127,15 @@ pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> 
         .enable_all()
         .build()
         .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })?;
-    let outcome = runtime.block_on(contained(plan, &run, &recorder, progress));
+    let mut outcome = runtime.block_on(contained(plan, &run, &recorder, progress));
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
 
+    if let (Ok(ended), Some(made)) =
+        (&mut outcome, project::made::repositories(plan.project(), &plan.mounts))
+    {
+        let before = ended.detail.take().map(|detail| format!("{detail}; ")).unwrap_or_default();
+        ended.detail = Some(format!("{before}{made}"));
+    }
     let ended = match &outcome {
         Ok(ended) => Event::RunFinished {
             status: ended.status(),

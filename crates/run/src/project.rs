@@ -4,6 +4,7 @@
 mod gitconfig;
 mod guards;
 mod links;
+pub(crate) mod made;
 pub(crate) mod outside;
 #[cfg(test)]
 mod tests;

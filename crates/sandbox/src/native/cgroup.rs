@@ -307,7 +307,7 @@ fn place(point: &str, root: &str, path: &str) -> Option<PathBuf> {
 mod tests {
     use std::path::Path;
 
-    use super::candidates;
+    use super::{Candidate, Plan, TRY_MAX, TRY_PREFIX, candidates};
 
     const MOUNTS: &str = "\
 30 20 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
@@ -334,5 +334,23 @@ mod tests {
         assert!(candidates(mounts, "4:memory:/other\n", "g", &["memory"]).is_empty());
         let found = candidates(mounts, "4:memory:/docker/x/y\n", "g", &["memory"]);
         assert_eq!(found[0].folder, Path::new("/cg/y/g"));
+    }
+
+    #[test]
+    fn tries_of_killed_programs_go_with_the_next_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = |name: &str| dir.path().join(format!("{TRY_PREFIX}{name}"));
+        let (old, young, other) = (name("old"), name("young"), dir.path().join("other"));
+        let long_ago = std::time::SystemTime::now() - TRY_MAX * 2;
+        for folder in [&old, &young, &other] {
+            std::fs::create_dir(folder).unwrap();
+            if *folder != young {
+                std::fs::File::open(folder).unwrap().set_modified(long_ago).unwrap();
+            }
+        }
+        let folder = dir.path().join("new");
+        let candidate = Candidate { controllers: Vec::new(), folder, version_2: false };
+        Plan { candidates: vec![candidate] }.remove_old_tries();
+        assert_eq!((old.exists(), young.exists(), other.exists()), (false, true, true));
     }
 }

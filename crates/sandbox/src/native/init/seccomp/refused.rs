@@ -127,6 +127,12 @@ const OLDER_MODES: &[(i64, Option<u8>, u8)] = &[];
 /// Flags with which `open` makes a file. The second is the bit of `O_TMPFILE` that is its own.
 pub(super) const MAKING_FLAGS: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
 
+/// Protocols of internet sockets that are not refused: the type's own, ICMP, TCP, UDP, ICMPv6.
+pub(super) const PROTOCOLS: [u64; 5] = [0, 1, 6, 17, 58];
+
+/// The resource whose limit may not be set any more.
+pub(super) const RLIMIT_CORE: u64 = libc::RLIMIT_CORE as u64;
+
 /// `fcntl` request that chooses the signal by which a file tells of input.
 pub(super) const F_SETSIG: i32 = 10;
 
