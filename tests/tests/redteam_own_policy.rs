@@ -171,3 +171,32 @@ fn the_end_of_one_run_opens_nothing_to_another() {
         assert_eq!(left.count(), 0);
     });
 }
+
+/// The machine's state has another name where a symlink is on the way to it.
+#[test]
+fn the_machines_state_cannot_be_granted_by_its_real_name() {
+    each_user(|who| {
+        let mut project = Project::new(who);
+        let root = project.root().canonicalize().expect("it is there");
+        project
+            .shell(&["ln", "-s", ".", &root.join("elsewhere").display().to_string()])
+            .ok()
+            .done();
+        let state = root.join("elsewhere").join("state");
+        project.env("RINGFENCE_HOME", &state.display().to_string());
+        project.env("HOME", &root.join("elsewhere").join("home").display().to_string());
+        std::fs::create_dir(root.join("granted")).expect("it can be made");
+        let read = |name: &str| {
+            let folder = root.join(name).display().to_string();
+            project.manifest(&files(&format!("read = [\"**\", \"{folder}/**\"]")));
+            project.lock();
+            project.trust();
+            project.run(&["ls", "-A", &folder])
+        };
+        read("granted").ok().done();
+        for name in ["state", "state/identities", "state/runs"] {
+            let refused = read(name);
+            assert!(refused.status != 0 && refused.stdout.is_empty(), "{name}: {}", refused.stdout);
+        }
+    });
+}

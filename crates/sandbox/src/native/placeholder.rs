@@ -8,14 +8,13 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid,
-};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::journal::{Entry, Journal};
 use super::tree::Held;
 use crate::error::{Error, Result, Step};
+use crate::sys::FileIds;
 use crate::{Missing, Mount, Rule};
 
 /// The rules for a project, all of whose paths exist, and the placeholders made for that.
@@ -113,6 +112,9 @@ fn prepare_once(
         }
         ground.rules.push((place, mount.rule));
     }
+    if let Some(open) = mounts.iter().find(|mount| !ground.holds(mount)) {
+        return Err(Error::Spec(format!("{}: no mount would hold it", open.path.display())));
+    }
     if !planned.is_empty() {
         // What an earlier attempt could not put away stays written down.
         let first = journal.entries.placeholders.len();
@@ -162,6 +164,15 @@ fn temporary(planned: &[Entry], place: &Path, id: &str) -> PathBuf {
 }
 
 impl Ground {
+    /// Whether the rules do what a mount asks for, at its path or above it.
+    fn holds(&self, mount: &Mount) -> bool {
+        let shut = |rule: &Rule| matches!(rule, Rule::ReadOnly | Rule::Masked);
+        self.rules.iter().any(|(place, rule)| {
+            *place == mount.path && *rule == mount.rule
+                || shut(rule) && mount.path.starts_with(place) && !place.as_os_str().is_empty()
+        })
+    }
+
     /// Whether a path lies in a placeholder in which nothing can be made or seen.
     fn covers(&self, planned: &[Entry], path: &Path) -> bool {
         path.ancestors().skip(1).any(|parent| {
@@ -334,6 +345,7 @@ fn make_one(
 ) -> Result<(u64, u64)> {
     let step = || format!("make {}", path.display());
     let (folder, name) = (parent(root, path)?, name(path)?);
+    let _ids = FileIds::of(owner).step(step())?;
     let fd = if let Some(bytes) = bytes {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(0o644);
@@ -345,7 +357,6 @@ fn make_one(
         rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o755)).step(step())?;
         open_beneath(root, path, OFlags::RDONLY).step(step())?
     };
-    give_away(&fd, owner).step(step())?;
     identity(&fd).ok_or(Errno::STALE).step(step())
 }
 
@@ -353,22 +364,13 @@ fn make_one(
 fn make_folders(root: BorrowedFd<'_>, path: &Path, owner: Option<(u32, u32)>) -> Result<()> {
     while let Some(place) = first_missing(root, path)? {
         let (folder, name) = (parent(root, &place)?, name(&place)?);
+        let _ids = FileIds::of(owner).step("take the owner's ids")?;
         match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) => {
-                let made = open_beneath(root, &place, OFlags::RDONLY);
-                made.and_then(|fd| give_away(&fd, owner))
-                    .step(format!("make {}", place.display()))?;
-            }
-            Err(Errno::EXIST) => {}
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error).step(format!("make {}", place.display())),
         }
     }
     Ok(())
-}
-
-fn give_away(fd: &OwnedFd, owner: Option<(u32, u32)>) -> rustix::io::Result<()> {
-    let Some((uid, gid)) = owner else { return Ok(()) };
-    rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
 }
 
 /// The first component of a path that does not exist, as a path of its own.
