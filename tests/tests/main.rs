@@ -23,6 +23,7 @@ mod redteam_evidence;
 mod redteam_git;
 mod redteam_hosts;
 mod redteam_killed;
+mod redteam_limits;
 mod redteam_own_policy;
 mod redteam_raw_network;
 mod redteam_requests;

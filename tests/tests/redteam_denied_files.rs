@@ -104,3 +104,54 @@ fn a_denied_file_with_a_second_name_refuses_the_run() {
         refused.says(&[".env"]).done();
     });
 }
+
+#[test]
+fn a_denied_name_through_a_linked_folder_is_denied() {
+    each_user(|who| {
+        let project = Project::new(who);
+        for path in ["real/secret", "real/x.key", "real/open"] {
+            project.file(path, "SECRET-WORD\n");
+        }
+        project.shell(&["ln", "-s", "real", "link"]).ok().done();
+        let read =
+            "cat link/open link/secret link/x.key real/secret real/x.key | grep -c SECRET-WORD";
+        let times = |deny: &str| {
+            project.manifest(&files(&format!("deny = [{deny}]")));
+            project.lock();
+            project.trust();
+            project.run(&["/bin/sh", "-c", read]).stdout
+        };
+        assert_eq!(times("").trim(), "5", "control: nothing is denied");
+        assert_eq!(times("\"link/secret\"").trim(), "3");
+        assert_eq!(times("\"link/secret\", \"link/*.key\"").trim(), "1");
+        // A symlink to the denied file does not stand for its other name.
+        project.shell(&["ln", "real/secret", "innocent"]).ok().done();
+        project.shell(&["ln", "-s", "real/secret", "denied-link"]).ok().done();
+        project.manifest(&files("deny = [\"denied-link\", \"real/secret\"]"));
+        project.lock();
+        project.trust();
+        let refused = project.run(&["cat", "innocent"]);
+        assert!(
+            refused.status != 0 && !refused.stdout.contains("SECRET-WORD"),
+            "{}",
+            refused.stdout
+        );
+    });
+}
+
+#[test]
+fn what_every_sandbox_sees_is_not_said_to_be_denied() {
+    each_user(|who| {
+        let project = Project::new(who);
+        let run = |deny: &str| {
+            project.manifest(&files(&format!("deny = [\"{deny}\"]")));
+            project.lock();
+            project.trust();
+            project.run(&["true"])
+        };
+        run("/usr/no/such/file").ok().done();
+        let refused = run("/usr/bin/env");
+        assert_ne!(refused.status, 0);
+        refused.says(&["/usr/bin/env", "deny", "system"]).done();
+    });
+}

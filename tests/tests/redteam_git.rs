@@ -89,3 +89,51 @@ fn git_runs_nothing_later_and_commits_still_work() {
         );
     });
 }
+
+const CONFIGURED: &str = r##"
+attempt("control", lambda: write("src/free.txt"))
+for p in ["hooks-of-mine/pre-commit", "hooks-of-mine/new", ".gitconfig", "included", "tools/clean.sh", "tools/new.sh", "personal/post-commit"]:
+    attempt("write " + p, lambda: write(p))
+    attempt("over " + p, lambda: (write("src/c"), os.rename("src/c", p), True)[2])
+for p in ["hooks-of-mine", "tools", "personal"]:
+    attempt("rename " + p, lambda: (os.rename(p, p + ".old"), os.mkdir(p), True)[2])
+"##;
+
+#[test]
+fn what_git_is_configured_to_run_cannot_be_changed() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(&files("write = [\"**\"]"));
+        for path in
+            ["src/x", "hooks-of-mine/pre-commit", "tools/clean.sh", "included", "personal/x"]
+        {
+            project.file(path, "");
+        }
+        project.shell(&["git", "init", "-q", "."]).ok().done();
+        project.lock();
+        project.trust();
+        let before = project.agent(CONFIGURED);
+        assert!(before.names().count() > 15);
+        before.happened("write included");
+        for path in ["hooks-of-mine.old", "tools.old", "personal.old", ".gitconfig"] {
+            let _ = project.shell(&["rm", "-rf", path]);
+        }
+        project.file("hooks-of-mine/pre-commit", "");
+        project.file("tools/clean.sh", "");
+        project.file("included", "");
+        for (key, value) in [
+            ("core.hooksPath", "hooks-of-mine"),
+            ("include.path", "../.gitconfig"),
+            ("includeIf.gitdir:/.path", "../included"),
+            ("filter.x.clean", "./tools/clean.sh %f"),
+            ("filter.x.smudge", "tools/new.sh"),
+        ] {
+            project.shell(&["git", "config", key, value]).ok().done();
+        }
+        project.shell(&["git", "config", "--global", "core.hooksPath", "personal"]).ok().done();
+        let cases = project.agent(CONFIGURED);
+        for case in cases.names() {
+            if case.starts_with("control") { cases.happened(case) } else { cases.refused(case) }
+        }
+    });
+}

@@ -17,11 +17,17 @@ def swap(p):
 attempt("control write", lambda: write("src/free.txt"))
 attempt("control rename", lambda: over("src/free.txt"))
 attempt("control folder", lambda: (os.makedirs("src/a/b"), True)[1])
+attempt("control set-id", lambda: (os.chmod("src/free.txt", 0o755), True)[1])
+for bits in [0o4755, 0o2755, 0o6711]:
+    attempt(f"set-id {bits:o}", lambda: (os.chmod("src/free.txt", bits), True)[1])
+    attempt(f"set-id {bits:o} made", lambda: (os.close(os.open(f"src/id{bits}", os.O_CREAT | os.O_WRONLY, bits)), True)[1])
 attempt("control link", lambda: (os.link("src/free.txt", "src/linked"), True)[1])
 
 there = [".ringfence/ringfence.toml", ".ringfence/ringfence.lock", ".mcp.json", ".claude/settings.json", ".codex/config.toml"]
 missing = [".ringfence/ringfence.local.toml", ".ringfence/new", ".ringfence/skills/x", ".claude/settings.local.json",
-           ".cursor/mcp.json", ".gemini/settings.json", "opencode.json"]
+           ".cursor/mcp.json", ".gemini/settings.json", "opencode.json",
+           # Neither the folder nor what is in it is there: the folder itself is the agent's to use.
+           ".github/hooks/x.json", ".github/mcp.json"]
 for p in there:
     attempt("write " + p, lambda: write(p))
     attempt("append " + p, lambda: (open(p, "a").write("x"), True)[1])
@@ -77,7 +83,7 @@ fn an_agent_cannot_change_what_holds_it() {
         let trust = std::fs::read(project.state().join("trust.json")).expect("there is trust");
         let cases = project.agent(SCRIPT);
         let controls: Vec<&str> = cases.names().filter(|n| n.starts_with("control")).collect();
-        assert_eq!(controls.len(), 4);
+        assert_eq!(controls.len(), 5);
         for case in cases.names() {
             if case.starts_with("control") { cases.happened(case) } else { cases.refused(case) }
         }
@@ -123,6 +129,74 @@ fn without_a_write_scope_the_project_is_read_only() {
         }
         for case in ["write", "make", "usr", "etc"] {
             cases.refused(case);
+        }
+    });
+}
+
+/// The maker of the placeholders ends first; the other run stood on them.
+#[test]
+fn the_end_of_one_run_opens_nothing_to_another() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(&files("write = [\"**\"]\ndeny = [\"keys/private\"]"));
+        project.lock();
+        project.trust();
+        let wait = |name: &str, then: &str| {
+            let line =
+                format!("touch {name}.up; until [ -e {name}.go ]; do sleep 0.02; done; {then}");
+            let run = project.start(&["run", "--", "/bin/bash", "-c", &line]);
+            let up = project.path().join(format!("{name}.up"));
+            while !up.exists() {
+                std::thread::yield_now();
+            }
+            run
+        };
+        let maker = wait("maker", "true");
+        let other = wait(
+            "other",
+            "for f in .mcp.json .claude/settings.json .github/hooks/x keys/private; do \
+             mkdir -p ${f%/*}; (echo evil > $f) 2>/dev/null && echo wrote $f; done; \
+             echo x > control && echo control; ls -d .claude",
+        );
+        project.file("maker.go", "");
+        maker.finish().ok().done();
+        project.file("other.go", "");
+        let said = other.finish().ok().stdout;
+        assert!(said.contains("control"), "{said}");
+        assert!(!said.contains("wrote") && said.contains(".claude"), "{said}");
+        for path in [".mcp.json", ".claude", ".github", "keys"] {
+            assert!(!project.path().join(path).exists(), "{path} was left behind");
+        }
+        let left = std::fs::read_dir(project.state().join("live")).expect("there is a list");
+        assert_eq!(left.count(), 0);
+    });
+}
+
+/// The machine's state has another name where a symlink is on the way to it.
+#[test]
+fn the_machines_state_cannot_be_granted_by_its_real_name() {
+    each_user(|who| {
+        let mut project = Project::new(who);
+        let root = project.root().canonicalize().expect("it is there");
+        project
+            .shell(&["ln", "-s", ".", &root.join("elsewhere").display().to_string()])
+            .ok()
+            .done();
+        let state = root.join("elsewhere").join("state");
+        project.env("RINGFENCE_HOME", &state.display().to_string());
+        project.env("HOME", &root.join("elsewhere").join("home").display().to_string());
+        std::fs::create_dir(root.join("granted")).expect("it can be made");
+        let read = |name: &str| {
+            let folder = root.join(name).display().to_string();
+            project.manifest(&files(&format!("read = [\"**\", \"{folder}/**\"]")));
+            project.lock();
+            project.trust();
+            project.run(&["ls", "-A", &folder])
+        };
+        read("granted").ok().done();
+        for name in ["state", "state/identities", "state/runs"] {
+            let refused = read(name);
+            assert!(refused.status != 0 && refused.stdout.is_empty(), "{name}: {}", refused.stdout);
         }
     });
 }

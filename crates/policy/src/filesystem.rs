@@ -20,6 +20,8 @@ pub(crate) struct Deny {
     name: Option<String>,
     /// It is the root, or everything below it.
     all: bool,
+    /// The absolute path, up to the first part with a wildcard.
+    folder: Option<PathBuf>,
 }
 
 impl Deny {
@@ -32,7 +34,12 @@ impl Deny {
         let literal = (!all && glob::is_literal(text)).then(|| text.to_owned());
         let bare = pattern.root == Root::Project && !text.contains('/') && !text.contains("**");
         let name = (!all && bare).then(|| text.to_owned());
-        Self { root: pattern.root, glob: PathGlob::new(text), literal, name, all }
+        let folder = (pattern.root == Root::Absolute && !all).then(|| {
+            let plain = text.split('/').take_while(|part| glob::is_literal(part));
+            std::iter::once("/").chain(plain).collect::<PathBuf>()
+        });
+        let folder = folder.filter(|folder| folder.parent().is_some());
+        Self { root: pattern.root, glob: PathGlob::new(text), literal, name, all, folder }
     }
 
     /// Whether this path, or something above it, is denied.
@@ -112,6 +119,36 @@ impl Ruleset {
         paths.sort();
         paths.dedup();
         paths
+    }
+
+    /// Whether a denied pattern with wildcards names folders: `conf/*.key`, and not `.env*`. A path
+    /// may then have a denied name through a symlink to a folder.
+    #[must_use]
+    pub fn denies_below_folders(&self) -> bool {
+        [&self.index().machine, &self.index().bundle].into_iter().flat_map(|t| &t.deny).any(
+            |deny| {
+                let literal = deny.root == Root::Project && deny.literal.is_some();
+                deny.name.is_none() && !deny.all && !literal
+            },
+        )
+    }
+
+    /// The denied absolute paths, up to their first wildcard, each with its rule.
+    #[must_use]
+    pub fn denied_elsewhere(&self) -> Vec<(PathBuf, String)> {
+        let layers = [
+            (&self.index().machine, &self.wire().machine),
+            (&self.index().bundle, &self.wire().bundle),
+        ];
+        let mut found = Vec::new();
+        for (tables, rules) in layers {
+            for (deny, line) in tables.deny.iter().zip(&rules.filesystem.deny) {
+                if let Some(folder) = &deny.folder {
+                    found.push((folder.clone(), rule(rules, "deny", Some(line))));
+                }
+            }
+        }
+        found
     }
 }
 

@@ -17,7 +17,7 @@ use crate::launch::Launching;
 use crate::live::{self, Live};
 use crate::plan::{GATE_PORT, PROXY_PORT};
 use crate::supervise::{Signals, supervise};
-use crate::{Error, Plan, environment};
+use crate::{Error, Plan, environment, project};
 
 /// What is told while a run goes on.
 pub trait Progress {
@@ -127,9 +127,15 @@ pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> 
         .enable_all()
         .build()
         .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })?;
-    let outcome = runtime.block_on(contained(plan, &run, &recorder, progress));
+    let mut outcome = runtime.block_on(contained(plan, &run, &recorder, progress));
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
 
+    if let (Ok(ended), Some(made)) =
+        (&mut outcome, project::made::repositories(plan.project(), &plan.mounts))
+    {
+        let before = ended.detail.take().map(|detail| format!("{detail}; ")).unwrap_or_default();
+        ended.detail = Some(format!("{before}{made}"));
+    }
     let ended = match &outcome {
         Ok(ended) => Event::RunFinished {
             status: ended.status(),
@@ -144,7 +150,17 @@ pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> 
     };
     // A record that failed says so itself; the first error is the one to show.
     let closed = recorder.commit_blocking(ended).and_then(|_| recorder.seal(&machine));
-    drop(lease);
+    // The servers' sandboxes are gone by now, and with them what stood on the agent's placeholders;
+    // another run may still do.
+    let own = run_dir(&plan.home, &run);
+    let _ = native::sweep(&own);
+    if native::has_left(&own) {
+        lease.leave()
+    } else {
+        drop(lease)
+    }
+    // What an earlier run left to us, since we stood on it. The next run tries again.
+    let _ = sweep(&plan.home);
     let ended = outcome?;
     closed?;
     Ok(Finished { run, status: ended.status(), ended_by: ended.by, detail: ended.detail })
@@ -163,14 +179,21 @@ fn signer(plan: &Plan) -> Result<Signer, Error> {
     }
 }
 
-/// Puts back what crashed runs left.
+/// Puts back what crashed runs left, as far as no live run stands on it. Says after how many of them
+/// nothing is left.
 ///
 /// # Errors
 /// [`Error`] when something cannot be put back.
 pub fn sweep(home: &Path) -> Result<usize, Error> {
     let dead = live::dead(home)?;
+    let mut swept = 0;
     for (live, file) in &dead {
-        native::sweep(&run_dir(home, &live.run))?;
+        let folder = run_dir(home, &live.run);
+        native::sweep(&folder)?;
+        if native::has_left(&folder) {
+            continue;
+        }
+        swept += 1;
         match std::fs::remove_file(file) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::Io { path: file.clone(), source: e });
@@ -178,7 +201,7 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
             _ => {}
         }
     }
-    Ok(dead.len())
+    Ok(swept)
 }
 
 /// A run's folder.

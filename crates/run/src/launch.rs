@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::execute::{base_spec, probed, run_dir};
 use crate::plan::PROXY_PORT;
+use crate::supervise::{LOOK, Watched};
 use crate::{Error, Plan, environment};
 
 /// How long a server has to end by itself once its stdin is closed.
@@ -41,6 +42,7 @@ struct Order {
 pub(crate) struct Launching {
     plan: Plan,
     run: RunId,
+    recorder: Recorder,
     secrets: Resolver,
     orders: mpsc::UnboundedSender<Order>,
     runtime: Handle,
@@ -71,7 +73,14 @@ impl Launching {
                 let _ = order.reply.send(started);
             }
         });
-        Self { plan: plan.clone(), run: run.clone(), secrets, orders, runtime }
+        Self {
+            plan: plan.clone(),
+            run: run.clone(),
+            recorder: recorder.clone(),
+            secrets,
+            orders,
+            runtime,
+        }
     }
 
     /// What is started, and the secrets that are put into its environment.
@@ -145,8 +154,41 @@ impl Launching {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             secrets,
-            guard: Box::new(Ending { running: Some(running), runtime: self.runtime.clone() }),
+            guard: Box::new(self.watch(server, running)),
         })
+    }
+}
+
+impl Launching {
+    /// Keeps a server's limits until it ends, or is ended.
+    fn watch(&self, server: &ServerId, mut running: Running) -> Ending {
+        let (ending, mut ended) = oneshot::channel();
+        let watched = Watched::new(&self.plan.limits, &running);
+        let (recorder, server) = (self.recorder.clone(), server.to_string());
+        self.runtime.spawn(async move {
+            let mut look = tokio::time::interval(LOOK);
+            look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+            loop {
+                tokio::select! {
+                    _ = &mut ended => {
+                        running.signal(15);
+                        // Dropping it kills what is left.
+                        let _ = tokio::time::timeout(GRACE, running.wait()).await;
+                        return;
+                    }
+                    _ = running.wait() => return,
+                    _ = look.tick(), if watched.any() => {
+                        let Some((limit, detail)) = watched.exceeded(&running) else { continue };
+                        running.kill();
+                        let (limit, detail) = (limit.into(), format!("server {server}: {detail}"));
+                        // A record that fails ends the run, and says so.
+                        let _ = recorder.commit(Event::LimitReached { limit, detail }).await;
+                        return;
+                    }
+                }
+            }
+        });
+        Ending { _ending: ending }
     }
 }
 
@@ -195,18 +237,5 @@ impl Work {
 
 /// Ends a server when dropped: asked first, killed after a while, killed at once when the run is over.
 struct Ending {
-    running: Option<Running>,
-    runtime: Handle,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        if let Some(mut running) = self.running.take() {
-            self.runtime.spawn(async move {
-                running.signal(15);
-                // Dropping it kills what is left.
-                let _ = tokio::time::timeout(GRACE, running.wait()).await;
-            });
-        }
-    }
+    _ending: oneshot::Sender<()>,
 }

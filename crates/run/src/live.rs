@@ -37,10 +37,19 @@ pub(crate) struct Lease {
     _locked: File,
 }
 
+impl Lease {
+    /// Ends it, but leaves its file for the next sweep to find.
+    pub(crate) fn leave(mut self) {
+        self.file = PathBuf::new();
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         // The lock goes with the descriptor; a file left behind is swept by the next run.
-        let _ = std::fs::remove_file(&self.file);
+        if !self.file.as_os_str().is_empty() {
+            let _ = std::fs::remove_file(&self.file);
+        }
     }
 }
 

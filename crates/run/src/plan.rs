@@ -108,23 +108,33 @@ impl Plan {
         let ruleset = Ruleset::compile(&machine, manifest)?;
         let backend = backend(request.backend.as_deref(), ruleset.required_isolation())?;
         let project = bundle.snapshot().project.clone();
-        separate(&project, &request.home, &request.user_home)?;
+        // Rules that keep something shut are held against where it really is.
+        let home = real(&request.home);
+        let user_home = real(&request.user_home);
+        separate(&project, &home, &user_home)?;
         let program = command(request, manifest, &project)?;
         let servers = servers(request, manifest, &project)?;
-        let scopes = ruleset.scopes(&request.user_home, &request.home)?;
+        let scopes = ruleset.scopes(&user_home, &home)?;
         let denied = |relative: &str, absolute: &str| ruleset.denied(relative, absolute).is_some();
         project::outside::check(&scopes.read_outside, &denied)?;
+        project::outside::check_system(&ruleset.denied_elsewhere())?;
         let mounts = project::mounts(&Rules {
             project: &project,
             scopes: &scopes,
             protected: &ringfence_adapters::protected(),
             literals: &ruleset.denied_literals(),
+            denied_below: ruleset.denies_below_folders(),
+            git_configs: &[
+                PathBuf::from("/etc/gitconfig"),
+                user_home.join(".config/git/config"),
+                user_home.join(".gitconfig"),
+            ],
             denied: &denied,
         })?;
         let limits = limits(manifest, ruleset.max_duration());
         let credentials = manifest.sandbox.credentials.clone();
         Ok(Self {
-            home: request.home.clone(),
+            home,
             store,
             bundle: Arc::new(bundle),
             ruleset: Arc::new(ruleset),
@@ -190,16 +200,19 @@ pub(crate) fn level(isolation: Isolation) -> &'static str {
     }
 }
 
+/// Without symlinks. What is not there has no other name.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
 /// A project that holds the machine's state, or lies in it, would let the agent at it.
 fn separate(project: &Path, home: &Path, user_home: &Path) -> Result<(), Error> {
-    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-    let user_home = user_home.canonicalize().unwrap_or_else(|_| user_home.to_owned());
     let refuse =
         |reason: &str| Err(Error::Project { path: project.to_owned(), reason: reason.into() });
     if project == Path::new("/") || project == user_home {
         return refuse("is a whole home or root folder; a run is given one project folder");
     }
-    if home.starts_with(project) || project.starts_with(&home) {
+    if home.starts_with(project) || project.starts_with(home) {
         return refuse(
             "holds Ringfence's own state, or lies in it; move the project or set RINGFENCE_HOME",
         );

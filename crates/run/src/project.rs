@@ -1,7 +1,10 @@
 //! Which paths of a project are writable, read-only or masked: a look at the folder, then a list of
 //! mounts. Nothing is changed here.
 
+mod gitconfig;
 mod guards;
+mod links;
+pub(crate) mod made;
 pub(crate) mod outside;
 #[cfg(test)]
 mod tests;
@@ -26,6 +29,11 @@ pub(crate) struct Rules<'a> {
     pub(crate) protected: &'a [Protected],
     /// Denied paths without wildcards: they may not be made either.
     pub(crate) literals: &'a [PathBuf],
+    /// Whether a denied pattern with wildcards names folders: then a symlink to a folder may give a
+    /// path a denied name.
+    pub(crate) denied_below: bool,
+    /// Git's configuration outside of the project: the person's and the machine's.
+    pub(crate) git_configs: &'a [PathBuf],
     /// Whether a path (relative, absolute) is denied.
     pub(crate) denied: &'a dyn Fn(&str, &str) -> bool,
 }
@@ -36,6 +44,8 @@ pub(crate) struct Rules<'a> {
 /// [`Error::Project`] when a path that must be protected cannot be, or a scope is missing and its
 /// kind is not known; [`Error::HardLink`] when a denied file has names that are not denied.
 pub(crate) fn mounts(rules: &Rules<'_>) -> Result<Vec<Mount>, Error> {
+    let literals = real_paths(rules)?;
+    let rules = &Rules { literals: &literals, ..*rules };
     let found = walk::walk(rules)?;
     let mut plan = Plan::default();
     for path in &rules.scopes.write {
@@ -50,7 +60,33 @@ pub(crate) fn mounts(rules: &Rules<'_>) -> Result<Vec<Mount>, Error> {
     for path in found.masked {
         plan.guard(&path, Rule::Masked, Missing::Present);
     }
-    Ok(plan.finish())
+    let mounts = plan.finish();
+    links::check(rules, &mounts)?;
+    Ok(mounts)
+}
+
+/// Where the denied paths without wildcards really are: a symlinked folder on the way leads
+/// elsewhere. What leads out of the project is not there at all.
+fn real_paths(rules: &Rules<'_>) -> Result<Vec<PathBuf>, Error> {
+    let mut paths = Vec::new();
+    for literal in rules.literals {
+        let there = literal.ancestors().find_map(|part| {
+            let real = rules.project.join(part).canonicalize().ok()?;
+            Some((real, literal.strip_prefix(part).unwrap_or(Path::new(""))))
+        });
+        let Some((real, rest)) = there else { continue };
+        let Ok(inside) = real.strip_prefix(rules.project) else { continue };
+        if inside.as_os_str().is_empty() && rest.as_os_str().is_empty() {
+            return Err(Error::Project {
+                path: rules.project.join(literal),
+                reason: "is denied, but is a link to the whole project".into(),
+            });
+        }
+        paths.push(if rest.as_os_str().is_empty() { inside.to_owned() } else { inside.join(rest) });
+    }
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
 }
 
 /// A scope that is not there yet becomes a folder, unless the name looks like a file's.

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ringfence_record::{Event, Recorder};
-use ringfence_sandbox::native::Running;
-use ringfence_sandbox::{Exit, Keeper};
+use ringfence_sandbox::native::{self, Running};
+use ringfence_sandbox::{Exit, Limits};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -15,13 +15,14 @@ use crate::execute::{Ended, EndedBy};
 use crate::{Error, Plan};
 
 /// How often watched limits are looked at.
-const LOOK: Duration = Duration::from_millis(200);
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
 /// How long an agent has to end by itself after it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
 
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
+const SIGCONT: i32 = 18;
 
 /// What a person may send to the supervisor.
 pub(crate) struct Signals {
@@ -31,7 +32,9 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
+    /// Takes the signals. Those by which a terminal stops a process are ignored from now on.
     pub(crate) fn new() -> std::io::Result<Self> {
+        native::ignore_terminal_stops();
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -79,7 +82,7 @@ pub(crate) async fn supervise(
     let mut asked = false;
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let watched = Watched::new(plan);
+    let watched = Watched::new(&plan.limits, running);
     loop {
         tokio::select! {
             exit = running.wait() => return Ok(ended(exit?, asked)),
@@ -104,6 +107,9 @@ pub(crate) async fn supervise(
                 // From a terminal, Ctrl-C has reached the agent already; it may well go on.
                 if signal == SIGINT && std::io::stdin().is_terminal() {
                     asked = false;
+                    // It may have been stopped from the terminal, where we go on: then it would
+                    // not hear of it.
+                    running.signal(SIGCONT);
                 } else {
                     running.signal(signal);
                     kill_at = Instant::now() + GRACE;
@@ -144,36 +150,25 @@ async fn limit(
     Ok(Ended { exit: Some(exit), by: EndedBy::Limit, detail: Some(format!("{name}: {detail}")) })
 }
 
-/// The limits that the kernel does not keep here.
-struct Watched {
+/// The limits of one sandbox that the kernel does not keep for it.
+pub(crate) struct Watched {
     memory: Option<u64>,
-    pids: Option<u64>,
 }
 
 impl Watched {
-    fn new(plan: &Plan) -> Self {
-        let keepers = plan.keepers();
-        let watched = |name| keepers.iter().any(|(n, k)| *n == name && *k == Keeper::Watched);
-        Self {
-            memory: plan.limits.memory.filter(|_| watched("memory")),
-            pids: plan.limits.pids.filter(|_| watched("pids")),
-        }
+    pub(crate) fn new(limits: &Limits, running: &Running) -> Self {
+        Self { memory: limits.memory.filter(|_| !running.keeps_memory()) }
     }
 
-    fn any(&self) -> bool {
-        self.memory.is_some() || self.pids.is_some()
+    pub(crate) fn any(&self) -> bool {
+        self.memory.is_some()
     }
 
-    fn exceeded(&self, running: &Running) -> Option<(&'static str, String)> {
+    /// The limit that is exceeded, and how.
+    pub(crate) fn exceeded(&self, running: &Running) -> Option<(&'static str, String)> {
         let usage = running.usage();
-        if let Some(most) = self.memory.filter(|most| usage.memory > *most) {
-            return Some((
-                "memory",
-                format!("{} MiB in use, {} MiB allowed", usage.memory >> 20, most >> 20),
-            ));
-        }
-        self.pids
-            .filter(|most| usage.pids > *most)
-            .map(|most| ("pids", format!("{} processes, {most} allowed", usage.pids)))
+        let most = self.memory.filter(|most| usage.memory > *most)?;
+        let detail = format!("{} MiB in use, {} MiB allowed", usage.memory >> 20, most >> 20);
+        Some(("memory", detail))
     }
 }

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How a file system path outside or inside the project is presented.
+/// What is done when a path is missing. One that is there stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missing {
-    /// It is there.
+    /// The sandbox is refused.
     Present,
     /// A placeholder folder is made on the host for the time of the run, and taken away after.
     Dir,

@@ -99,7 +99,9 @@ fn mounts(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
             Rule::Pinned => "cannot be renamed",
             Rule::Masked => "not readable",
         };
+        let there = plan.project().join(&mount.path).symlink_metadata().is_ok();
         let note = match mount.missing {
+            _ if there => "",
             Missing::Present => "",
             Missing::Keep => " (missing: will be made)",
             Missing::Dir | Missing::File(_) => {

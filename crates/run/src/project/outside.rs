@@ -38,6 +38,26 @@ pub(crate) fn check(paths: &[PathBuf], denied: &dyn Fn(&str, &str) -> bool) -> R
     Ok(())
 }
 
+/// Checks the denied paths outside the project, each with its rule: the folders of the system are
+/// seen as they are in every sandbox, and nothing in them can be hidden.
+///
+/// # Errors
+/// [`Error::Project`] for one that is there.
+pub(crate) fn check_system(denied: &[(PathBuf, String)]) -> Result<(), Error> {
+    for (path, rule) in denied {
+        if ringfence_sandbox::native::is_system(path) && path.symlink_metadata().is_ok() {
+            return refuse(
+                path,
+                &format!(
+                    "is denied by {rule}, but every sandbox sees the system's folders; move it \
+                     elsewhere, or take the rule away"
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
 fn look(
     path: &Path,
     denied: &dyn Fn(&str, &str) -> bool,
@@ -75,7 +95,7 @@ fn refuse(path: &Path, reason: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{check, check_system};
 
     #[test]
     fn links_denied_paths_and_sockets_refuse_the_run() {
@@ -92,5 +112,16 @@ mod tests {
         assert!(check(&[root.join("link")], &none).is_err());
         let _socket = std::os::unix::net::UnixListener::bind(tools.join("s")).unwrap();
         assert!(check(&paths, &none).is_err());
+    }
+
+    #[test]
+    fn what_every_sandbox_sees_cannot_be_denied() {
+        let denied = |path: &str| [(path.into(), "rule".to_owned())];
+        check_system(&denied("/usr/no/such/file")).unwrap();
+        check_system(&denied("/root")).unwrap();
+        check_system(&denied("/usr-local/bin")).unwrap();
+        for path in ["/usr/bin/env", "/usr", "/bin/sh", "/lib"] {
+            assert!(check_system(&denied(path)).is_err(), "{path}");
+        }
     }
 }

@@ -13,6 +13,7 @@ struct Case {
     protected: Vec<Protected>,
     deny: Vec<&'static str>,
     literals: Vec<PathBuf>,
+    below: Vec<&'static str>,
 }
 
 impl Case {
@@ -25,7 +26,14 @@ impl Case {
             read_outside: Vec::new(),
             read_inside: None,
         };
-        Self { dir, scopes, protected: Vec::new(), deny: Vec::new(), literals: Vec::new() }
+        Self {
+            dir,
+            scopes,
+            protected: Vec::new(),
+            deny: Vec::new(),
+            literals: Vec::new(),
+            below: Vec::new(),
+        }
     }
 
     fn file(&self, path: &str) -> &Self {
@@ -42,8 +50,11 @@ impl Case {
             scopes: &self.scopes,
             protected: &self.protected,
             literals: &self.literals,
+            denied_below: !self.below.is_empty(),
+            git_configs: &[self.dir.path().join("person.gitconfig")],
             denied: &|relative, _| {
-                self.deny.iter().any(|d| Path::new(relative).file_name() == Some(d.as_ref()))
+                self.below.contains(&relative)
+                    || self.deny.iter().any(|d| Path::new(relative).file_name() == Some(d.as_ref()))
             },
         })
     }
@@ -190,4 +201,103 @@ fn a_denied_path_that_is_missing_cannot_be_made() {
     assert_eq!(rule_of(&mounts, "ci"), Some(Rule::Pinned));
     let read_only = Case::new(&[]);
     assert!(read_only.mounts().unwrap().iter().all(|m| m.rule != Rule::Masked));
+}
+
+fn link(case: &Case, target: &str, path: &str) {
+    std::os::unix::fs::symlink(target, case.dir.path().join(path)).unwrap();
+}
+
+#[test]
+fn a_denied_name_through_a_linked_folder_is_masked_where_it_really_is() {
+    let mut case = Case::new(&["b"]);
+    case.file("b/secret").file("b/x.key").file("b/deep/y.key").file("b/open");
+    link(&case, "b", "a");
+    link(&case, "a", "c");
+    case.literals = vec!["a/secret".into(), "a/none".into()];
+    let masked = |case: &Case| -> Vec<PathBuf> {
+        let mounts = case.mounts().unwrap();
+        mounts.into_iter().filter(|m| m.rule == Rule::Masked).map(|m| m.path).collect()
+    };
+    assert_eq!(masked(&case), [Path::new("b/none"), Path::new("b/secret")]);
+    case.below = vec!["c/x.key", "c/deep/y.key"];
+    assert_eq!(masked(&case), ["b/deep/y.key", "b/none", "b/secret", "b/x.key"].map(PathBuf::from));
+    case.literals = vec!["all".into()];
+    assert!(case.mounts().is_ok(), "control: a missing path");
+    link(&case, ".", "all");
+    assert!(matches!(case.mounts(), Err(Error::Project { .. })));
+}
+
+#[test]
+fn a_symlink_does_not_count_as_another_name() {
+    let mut case = Case::new(&[""]);
+    case.deny = vec!["key", "also"];
+    case.file("key");
+    link(&case, "key", "also");
+    assert!(case.mounts().is_ok(), "control: one name is fine");
+    std::fs::hard_link(case.dir.path().join("key"), case.dir.path().join("open")).unwrap();
+    assert!(matches!(case.mounts(), Err(Error::HardLink { links: 2, masked: 1, .. })));
+}
+
+#[test]
+fn a_guard_opens_nothing_above_its_scope() {
+    let mut case = Case::new(&["ci/out", ".github/hooks"]);
+    case.file("ci/out/x").file("ci/build.sh");
+    case.literals = vec!["ci/out/new/deploy".into()];
+    case.protected = vec![Protected { path: ".github/hooks".into(), kind: Kind::Dir }];
+    let mounts = case.mounts().unwrap();
+    assert_eq!(rule_of(&mounts, "ci/out/new/deploy"), Some(Rule::Masked));
+    assert_eq!(rule_of(&mounts, "ci/out/new"), Some(Rule::Pinned));
+    assert_eq!(rule_of(&mounts, ".github/hooks"), Some(Rule::ReadOnly));
+    for above in ["", "ci", ".github"] {
+        assert_eq!(rule_of(&mounts, above), None, "{above}");
+    }
+}
+
+#[test]
+fn what_git_is_configured_to_run_is_read_only() {
+    let case = Case::new(&[""]);
+    case.file(".githooks/pre-commit").file("tools/clean.sh").file("src/main.rs");
+    let config = "[core]\nhooksPath = .githooks\n[include]\npath = ../.gitconfig\n\
+                  [filter \"x\"]\nclean = ./tools/clean.sh %f\nsmudge = ./new/smudge.sh\n";
+    case.file(".git/HEAD").file("person.gitconfig");
+    let rule = |path| rule_of(&case.mounts().unwrap(), path);
+    assert_eq!((rule(".githooks"), rule("tools/clean.sh")), (None, None), "control: not named");
+    std::fs::write(case.dir.path().join(".git/config"), config).unwrap();
+    for path in [".githooks", ".gitconfig", "tools/clean.sh", "new/smudge.sh"] {
+        assert_eq!(rule(path), Some(Rule::ReadOnly), "{path}");
+    }
+    assert_eq!((rule("tools"), rule("src/main.rs")), (Some(Rule::Pinned), None));
+    assert_eq!(rule("hooks-of-mine"), None);
+    let person = "[core]\nhooksPath = hooks-of-mine\n";
+    std::fs::write(case.dir.path().join("person.gitconfig"), person).unwrap();
+    assert_eq!(rule("hooks-of-mine"), Some(Rule::ReadOnly));
+}
+
+#[test]
+fn a_read_only_file_with_a_writable_name_refuses_the_run() {
+    let mut case = Case::new(&["", "docs"]);
+    case.scopes.read_only = vec!["docs".into()];
+    case.protected = vec![Protected { path: ".claude".into(), kind: Kind::Dir }];
+    case.file(".claude/settings.json").file("docs/x").file("src/main.rs");
+    let other = |path| {
+        std::fs::hard_link(
+            case.dir.path().join(".claude/settings.json"),
+            case.dir.path().join(path),
+        )
+    };
+    other("docs/same").unwrap();
+    other(".claude/same").unwrap();
+    assert!(case.mounts().is_ok(), "control: none of the names may be written");
+    other("src/same").unwrap();
+    assert!(matches!(case.mounts(), Err(Error::Project { .. })));
+}
+
+#[test]
+fn a_protected_path_through_a_linked_folder_is_refused() {
+    let mut case = Case::new(&[""]);
+    case.protected = vec![Protected { path: ".github/hooks".into(), kind: Kind::Dir }];
+    case.file("cfg/hooks/x");
+    assert!(case.mounts().is_ok(), "control: without the link it is fine");
+    link(&case, "cfg", ".github");
+    assert!(matches!(case.mounts(), Err(Error::Project { .. })));
 }

@@ -1,6 +1,6 @@
 //! One look at every entry of the project.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -32,6 +32,11 @@ pub(super) struct Git {
 pub(super) fn walk(rules: &Rules<'_>) -> Result<Found, Error> {
     let mut walk =
         Walk { rules, found: Found::default(), links: HashMap::new(), left: MAX_ENTRIES };
+    for path in rules.literals {
+        if let Ok(meta) = rules.project.join(path).symlink_metadata() {
+            walk.mask(path, meta.file_type())?;
+        }
+    }
     let mut queue = vec![PathBuf::new()];
     while let Some(folder) = queue.pop() {
         walk.folder(&folder, &mut queue)?;
@@ -46,8 +51,9 @@ pub(super) fn walk(rules: &Rules<'_>) -> Result<Found, Error> {
 struct Walk<'a> {
     rules: &'a Rules<'a>,
     found: Found,
-    /// Denied files with several names: by device and inode, how many names there are and were seen.
-    links: HashMap<(u64, u64), (PathBuf, u64, u64)>,
+    /// Denied files with several names: by device and inode, how many names there are, and which were
+    /// seen.
+    links: HashMap<(u64, u64), (u64, BTreeSet<PathBuf>)>,
     left: usize,
 }
 
@@ -76,6 +82,9 @@ impl Walk<'_> {
             }
             if path.file_name() == Some(".git".as_ref()) {
                 self.found.git.push(Git { path: path.clone(), dir: kind.is_dir() });
+            }
+            if kind.is_symlink() {
+                self.linked(&path)?;
             }
             if kind.is_dir() && !path.ends_with(".git/objects") {
                 queue.push(path);
@@ -124,12 +133,10 @@ impl Walk<'_> {
             if meta.is_dir() {
                 queue.extend(self.entries(&path)?.into_iter().map(|e| path.join(e.file_name())));
             } else if meta.is_file() && meta.nlink() > 1 {
-                let seen = self.links.entry((meta.dev(), meta.ino())).or_insert((
-                    path.clone(),
-                    meta.nlink(),
-                    0,
-                ));
-                seen.2 += 1;
+                let key = (meta.dev(), meta.ino());
+                let seen = self.links.entry(key).or_insert((meta.nlink(), BTreeSet::new()));
+                // The same name may be met more than once, through symlinks.
+                seen.1.insert(path);
             }
         }
         Ok(())
@@ -152,13 +159,43 @@ impl Walk<'_> {
         }
     }
 
+    /// What lies below a symlink to a folder of the project has the names that the symlink gives it,
+    /// too. Symlinks below it are not followed in turn.
+    fn linked(&mut self, link: &Path) -> Result<(), Error> {
+        if !self.rules.denied_below {
+            return Ok(());
+        }
+        let Ok(target) = self.rules.project.join(link).canonicalize() else { return Ok(()) };
+        let Ok(inside) = target.strip_prefix(self.rules.project) else { return Ok(()) };
+        if !target.is_dir() {
+            return Ok(());
+        }
+        let mut queue = vec![(link.to_owned(), inside.to_owned())];
+        while let Some((named, real)) = queue.pop() {
+            for entry in self.entries(&real)? {
+                let (named, real) = (named.join(entry.file_name()), real.join(entry.file_name()));
+                let kind = entry.file_type().map_err(|e| self.io(&real, e))?;
+                if real == Path::new(".ringfence") {
+                    continue;
+                }
+                if self.is_denied(&named) {
+                    self.mask(&real, kind)?;
+                } else if kind.is_dir() {
+                    queue.push((named, real));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn hard_links(&self) -> Result<(), Error> {
-        for (path, links, seen) in self.links.values() {
-            if seen < links {
+        for (links, seen) in self.links.values() {
+            let masked = seen.len() as u64;
+            if let Some(path) = seen.first().filter(|_| masked < *links) {
                 return Err(Error::HardLink {
                     path: self.rules.project.join(path),
                     links: *links,
-                    masked: *seen,
+                    masked,
                 });
             }
         }

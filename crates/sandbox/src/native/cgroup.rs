@@ -53,6 +53,20 @@ impl Plan {
         self.candidates.iter().map(|c| c.folder.clone().into_os_string()).collect()
     }
 
+    /// Removes groups that were made to try whether that works, and whose maker was killed before it
+    /// could remove them. They are empty, and no try lasts this long.
+    pub(crate) fn remove_old_tries(&self) {
+        for parent in self.candidates.iter().filter_map(|candidate| candidate.folder.parent()) {
+            for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+                let ours = entry.file_name().to_str().is_some_and(|n| n.starts_with(TRY_PREFIX));
+                let made = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+                if ours && made().is_some_and(|age| age > TRY_MAX) {
+                    let _ = fs::remove_dir(entry.path());
+                }
+            }
+        }
+    }
+
     /// Makes it, and sets the limits that it can keep.
     pub(crate) fn make(self, limits: &Limits) -> Group {
         let mut group = Group::default();
@@ -190,6 +204,12 @@ fn remove_one(folder: &Path) -> bool {
 /// Names of groups begin with this.
 pub(crate) const PREFIX: &str = "ringfence-";
 
+/// Names of groups that are only tried.
+pub(crate) const TRY_PREFIX: &str = "ringfence-try-";
+
+/// Age at which a tried group is nobody's any more.
+const TRY_MAX: Duration = Duration::from_secs(60);
+
 fn set_limit(folder: &Path, name: &str, limits: &Limits, version_2: bool) -> io::Result<()> {
     let write = |file: &str, value: String| fs::write(folder.join(file), value);
     match (name, version_2) {
@@ -287,7 +307,7 @@ fn place(point: &str, root: &str, path: &str) -> Option<PathBuf> {
 mod tests {
     use std::path::Path;
 
-    use super::candidates;
+    use super::{Candidate, Plan, TRY_MAX, TRY_PREFIX, candidates};
 
     const MOUNTS: &str = "\
 30 20 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
@@ -314,5 +334,23 @@ mod tests {
         assert!(candidates(mounts, "4:memory:/other\n", "g", &["memory"]).is_empty());
         let found = candidates(mounts, "4:memory:/docker/x/y\n", "g", &["memory"]);
         assert_eq!(found[0].folder, Path::new("/cg/y/g"));
+    }
+
+    #[test]
+    fn tries_of_killed_programs_go_with_the_next_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = |name: &str| dir.path().join(format!("{TRY_PREFIX}{name}"));
+        let (old, young, other) = (name("old"), name("young"), dir.path().join("other"));
+        let long_ago = std::time::SystemTime::now() - TRY_MAX * 2;
+        for folder in [&old, &young, &other] {
+            std::fs::create_dir(folder).unwrap();
+            if *folder != young {
+                std::fs::File::open(folder).unwrap().set_modified(long_ago).unwrap();
+            }
+        }
+        let folder = dir.path().join("new");
+        let candidate = Candidate { controllers: Vec::new(), folder, version_2: false };
+        Plan { candidates: vec![candidate] }.remove_old_tries();
+        assert_eq!((old.exists(), young.exists(), other.exists()), (false, true, true));
     }
 }

@@ -57,6 +57,7 @@ pub struct Prepared {
 /// [`Error`].
 pub fn prepare(spec: &Spec) -> Result<Prepared> {
     let program = check(spec)?;
+    allow_many_descriptors();
     let identity = Identity::choose()?;
     let id = random_id()?;
     let project = tree::hold(&spec.project)?;
@@ -130,6 +131,14 @@ impl Prepared {
         let Self { init, cleanup, group, streams, .. } = self;
         Ok(Running { init, cleanup, group, streams, exit: None })
     }
+}
+
+/// Each path with a rule is held open while the sandbox lives. Where the limit cannot be raised, a
+/// project with too many of them is refused.
+fn allow_many_descriptors() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
 }
 
 /// Eight random hexadecimal digits.

@@ -49,8 +49,10 @@ pub fn keepers(limits: &Limits) -> Vec<(&'static str, Keeper)> {
     let tried = Limits { memory: limits.memory, cpus: limits.cpus, ..Limits::default() };
     let (mut memory, mut cpu) = (false, false);
     if let Ok(id) = launch::random_id() {
-        let name = format!("{}try-{id}", cgroup::PREFIX);
-        let group = cgroup::Plan::new(&name, &tried).make(&tried);
+        let name = format!("{}{id}", cgroup::TRY_PREFIX);
+        let plan = cgroup::Plan::new(&name, &tried);
+        plan.remove_old_tries();
+        let group = plan.make(&tried);
         (memory, cpu) = (group.keeps_memory(), group.keeps_cpu());
         let folders = group.folders.into_iter().map(std::path::PathBuf::into_os_string);
         cgroup::remove(folders.collect());
@@ -99,6 +101,13 @@ pub fn sweep(dead_run_dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether something in a run's folder still waits to be put back, since another run stands on it.
+#[must_use]
+pub fn has_left(run_dir: &Path) -> bool {
+    // A folder that cannot be read may hold anything.
+    Journal::left_in(run_dir).map_or(true, |left| !left.is_empty())
+}
+
 fn clean(journal: &mut Journal, ground: Option<&placeholder::Ground>) {
     placeholder::remove(ground, journal);
     journal.entries.groups = cgroup::remove(std::mem::take(&mut journal.entries.groups));
@@ -109,6 +118,20 @@ fn clean(journal: &mut Journal, ground: Option<&placeholder::Ground>) {
 /// process was started as one (see [`is_init`]). Never returns.
 pub fn init_main() -> ! {
     init::run()
+}
+
+/// Whether a path lies in a folder of the host that every sandbox sees.
+#[must_use]
+pub fn is_system(path: &Path) -> bool {
+    program::SYSTEM.iter().any(|folder| path.starts_with(folder))
+}
+
+/// Makes this process go on when its terminal asks it to stop. What runs in a sandbox shares the
+/// terminal, can put itself in its foreground and choose its keys: a supervisor that it could stop
+/// would watch no limit any more. Call it before a sandbox starts; sandboxes start with the
+/// defaults again.
+pub fn ignore_terminal_stops() {
+    sys::ignore_terminal_stops();
 }
 
 /// Whether this process was started as a sandbox's init: process 1, under the init's name.

@@ -8,14 +8,13 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid,
-};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::journal::{Entry, Journal};
 use super::tree::Held;
 use crate::error::{Error, Result, Step};
+use crate::sys::FileIds;
 use crate::{Missing, Mount, Rule};
 
 /// The rules for a project, all of whose paths exist, and the placeholders made for that.
@@ -27,6 +26,9 @@ pub(crate) struct Ground {
     /// removing it, so that no other run loses the mount that stands on it.
     locks: BTreeMap<PathBuf, OwnedFd>,
 }
+
+/// Bytes that a placeholder file may have.
+const PLACEHOLDER_MAX: i64 = 4096;
 
 /// How often the end of another run is waited for that is putting its placeholders away.
 const TRIES: u32 = 20;
@@ -68,6 +70,11 @@ fn prepare_once(
     let root = project.fd.as_fd();
     for mount in mounts {
         check_relative(&mount.path)?;
+        if let Missing::File(bytes) = &mount.missing
+            && bytes.len() > PLACEHOLDER_MAX as usize
+        {
+            return Err(Error::Spec(format!("{}: too long a placeholder", mount.path.display())));
+        }
         if mount.missing == Missing::Keep {
             make_folders(root, &mount.path, owner)?;
         }
@@ -81,21 +88,23 @@ fn prepare_once(
                 if mount.missing == Missing::Present {
                     return Err(Errno::NOENT).step(format!("find {}", mount.path.display()));
                 }
-                place
+                match first_unplanned(&planned, &mount.path, place)? {
+                    Some(place) => place,
+                    None => continue,
+                }
             }
         };
-        if planned.iter().any(|entry| Path::new(&entry.path) == place) {
+        if ground.covers(&planned, &place) {
             continue;
         }
-        let missing_itself = place == mount.path;
         if first_missing(root, &place)?.is_some() {
             let bytes = match &mount.missing {
-                Missing::File(bytes) if missing_itself => Some(bytes.clone()),
+                Missing::File(bytes) if place == mount.path => Some(bytes.clone()),
                 _ => None,
             };
-            let name = format!(".ringfence-{id}-{}", planned.len());
+            let temporary = temporary(&planned, &place, id);
             planned.push(Entry {
-                temporary: place.with_file_name(name).into_os_string(),
+                temporary: temporary.into_os_string(),
                 path: place.clone().into_os_string(),
                 bytes,
                 made: None,
@@ -103,44 +112,112 @@ fn prepare_once(
         }
         ground.rules.push((place, mount.rule));
     }
-    if !planned.is_empty() {
-        journal.entries.placeholders = planned;
-        journal.write()?;
-        make_all(root, owner, journal)?;
+    if let Some(open) = mounts.iter().find(|mount| !ground.holds(mount)) {
+        return Err(Error::Spec(format!("{}: no mount would hold it", open.path.display())));
     }
-    let may_be_placeholder =
-        |mount: &&Mount| matches!(mount.missing, Missing::Dir | Missing::File(_));
-    for mount in mounts.iter().filter(may_be_placeholder) {
-        let place = ground.rules.iter().map(|(p, _)| p).filter(|p| mount.path.starts_with(p)).max();
-        if let Some(place) = place.cloned() {
-            ground.lock(root, place, last)?;
-        }
+    if !planned.is_empty() {
+        // What an earlier attempt could not put away stays written down.
+        let first = journal.entries.placeholders.len();
+        journal.entries.placeholders.extend(planned);
+        journal.write()?;
+        make_all(root, owner, first, journal)?;
+    }
+    // What was there already may be another run's placeholder.
+    let held: Vec<PathBuf> = ground.rules.iter().map(|(place, _)| place.clone()).collect();
+    for place in held {
+        ground.lock(root, place, last)?;
     }
     Ok(ground)
 }
 
+/// The first component of a path, from `missing` on, that is not planned either. `None` when all of
+/// it is.
+fn first_unplanned(planned: &[Entry], path: &Path, missing: PathBuf) -> Result<Option<PathBuf>> {
+    let mut place = missing;
+    while let Some(entry) = planned.iter().find(|entry| Path::new(&entry.path) == place) {
+        let Some(next) = path.strip_prefix(&place).ok().and_then(|rest| rest.components().next())
+        else {
+            return Ok(None);
+        };
+        if entry.bytes.is_some() {
+            return Err(Error::Spec(format!(
+                "{}: {} is to be a file",
+                path.display(),
+                place.display()
+            )));
+        }
+        place.push(next);
+    }
+    Ok(Some(place))
+}
+
+/// Where a placeholder is made at first: in the folder where it will be, or within the placeholder
+/// that will hold it.
+fn temporary(planned: &[Entry], place: &Path, id: &str) -> PathBuf {
+    let holder = place
+        .parent()
+        .and_then(|parent| planned.iter().find(|entry| Path::new(&entry.path) == parent));
+    match holder {
+        Some(holder) => Path::new(&holder.temporary).join(place.file_name().unwrap_or_default()),
+        None => place.with_file_name(format!(".ringfence-{id}-{}", planned.len())),
+    }
+}
+
 impl Ground {
+    /// Whether the rules do what a mount asks for, at its path or above it.
+    fn holds(&self, mount: &Mount) -> bool {
+        let shut = |rule: &Rule| matches!(rule, Rule::ReadOnly | Rule::Masked);
+        self.rules.iter().any(|(place, rule)| {
+            *place == mount.path && *rule == mount.rule
+                || shut(rule) && mount.path.starts_with(place) && !place.as_os_str().is_empty()
+        })
+    }
+
+    /// Whether a path lies in a placeholder in which nothing can be made or seen.
+    fn covers(&self, planned: &[Entry], path: &Path) -> bool {
+        path.ancestors().skip(1).any(|parent| {
+            planned.iter().any(|entry| Path::new(&entry.path) == parent)
+                && self.rules.iter().any(|(place, rule)| {
+                    place == parent && matches!(rule, Rule::ReadOnly | Rule::Masked)
+                })
+        })
+    }
+
     fn lock(&mut self, root: BorrowedFd<'_>, place: PathBuf, last: bool) -> Result<()> {
-        if self.locks.contains_key(&place) {
+        if self.locks.contains_key(&place) || place.as_os_str().is_empty() {
             return Ok(());
         }
-        let Ok(fd) = open_beneath(root, &place, OFlags::RDONLY | OFlags::NONBLOCK) else {
-            // Not ours to read: then it is no placeholder either.
+        let step = || format!("lock {}", place.display());
+        let seen = match open_beneath(root, &place, OFlags::PATH) {
+            Ok(seen) => rustix::fs::fstat(&seen).step(step())?,
+            // Its maker has just removed it.
+            Err(Errno::NOENT) => return Err(Errno::AGAIN).step(step()),
+            Err(error) => return Err(error).step(step()),
+        };
+        let kind = FileType::from_raw_mode(seen.st_mode);
+        if !(kind.is_dir() || kind.is_file() && seen.st_size <= PLACEHOLDER_MAX) {
             return Ok(());
+        }
+        let fd = match open_beneath(root, &place, OFlags::RDONLY | OFlags::NONBLOCK) {
+            Ok(fd) => fd,
+            // Not ours to read: then it is no placeholder either.
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
+            Err(Errno::NOENT) => return Err(Errno::AGAIN).step(step()),
+            Err(error) => return Err(error).step(step()),
         };
         match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {}
             // Its maker is removing it at this moment, or something else holds it.
             Err(Errno::WOULDBLOCK) if last => return Ok(()),
             Err(Errno::WOULDBLOCK) => {
-                return Err(Errno::AGAIN).step(format!("lock {}", place.display()));
+                return Err(Errno::AGAIN).step(step());
             }
             // A file system without locks has no runs to tell apart.
             Err(_) => return Ok(()),
         }
         let (locked, there) = (identity(&fd), open_beneath(root, &place, OFlags::PATH));
         if there.ok().and_then(|fd| identity(&fd)) != locked {
-            return Err(Errno::AGAIN).step(format!("lock {}", place.display()));
+            return Err(Errno::AGAIN).step(step());
         }
         self.locks.insert(place, fd);
         Ok(())
@@ -163,7 +240,9 @@ pub(crate) fn remove(ground: Option<&Ground>, journal: &mut Journal) {
         // A name of this run alone: whatever is there, we made.
         let _ = unlink(project.as_fd(), Path::new(&entry.temporary), entry.bytes.is_none());
         let lock = ground.and_then(|ground| ground.locks.get(Path::new(&entry.path)));
-        if !remove_one(project.as_fd(), &entry, lock) {
+        let path = Path::new(&entry.path);
+        let holds = kept.iter().any(|other: &Entry| Path::new(&other.path).starts_with(path));
+        if holds || !remove_one(project.as_fd(), &entry, lock) {
             kept.push(entry);
         }
     }
@@ -200,29 +279,56 @@ fn remove_one(project: BorrowedFd<'_>, entry: &Entry, lock: Option<&OwnedFd>) ->
     true
 }
 
-/// Makes all planned placeholders under temporary names, writes down what they are, then moves
-/// them into place. One that somebody else made meanwhile counts as present.
-fn make_all(root: BorrowedFd<'_>, owner: Option<(u32, u32)>, journal: &mut Journal) -> Result<()> {
-    for entry in &mut journal.entries.placeholders {
+/// Makes all planned placeholders, from the `first` on, under temporary names, writes down what they
+/// are, then moves them into place. One that somebody else made meanwhile counts as present.
+///
+/// # Errors
+/// `EAGAIN` when somebody else made one that should hold others: try again.
+fn make_all(
+    root: BorrowedFd<'_>,
+    owner: Option<(u32, u32)>,
+    first: usize,
+    journal: &mut Journal,
+) -> Result<()> {
+    for entry in &mut journal.entries.placeholders[first..] {
         let at = Path::new(&entry.temporary);
         entry.made = Some(make_one(root, at, entry.bytes.as_deref(), owner)?);
     }
     journal.write()?;
     let mut rewrite = false;
-    for entry in &mut journal.entries.placeholders {
+    for index in first..journal.entries.placeholders.len() {
+        let (before, rest) = journal.entries.placeholders.split_at_mut(index);
+        let Some((entry, after)) = rest.split_first_mut() else { break };
         let (temporary, path) = (Path::new(&entry.temporary), Path::new(&entry.path));
+        if before[first..].iter().any(|holder| path.starts_with(&holder.path)) {
+            // Came with the folder that holds it, or was made with it.
+            continue;
+        }
         let folder = parent(root, path)?;
         let (from, to) = (name(temporary)?, name(path)?);
+        let held = || after.iter().filter(|other| Path::new(&other.path).starts_with(path));
         match rustix::fs::renameat_with(&folder, from, &folder, to, RenameFlags::NOREPLACE) {
             Ok(()) => continue,
+            Err(Errno::EXIST) if held().next().is_some() => {
+                return Err(Errno::AGAIN).step(format!("make {}", path.display()));
+            }
             Err(Errno::EXIST) => {
                 unlink(root, temporary, entry.bytes.is_none()).step("remove a placeholder")?;
                 entry.made = None;
             }
             // Network file systems know no such rename: make it in place, exclusively.
             Err(Errno::INVAL | Errno::NOSYS) => {
+                for other in held().collect::<Vec<_>>().into_iter().rev() {
+                    unlink(root, Path::new(&other.temporary), other.bytes.is_none())
+                        .step("remove a placeholder")?;
+                }
                 unlink(root, temporary, entry.bytes.is_none()).step("remove a placeholder")?;
                 entry.made = Some(make_one(root, path, entry.bytes.as_deref(), owner)?);
+                let path = path.to_path_buf();
+                for other in after.iter_mut().filter(|o| Path::new(&o.path).starts_with(&path)) {
+                    let place = Path::new(&other.path);
+                    other.made = Some(make_one(root, place, other.bytes.as_deref(), owner)?);
+                }
             }
             Err(error) => return Err(error).step(format!("make {}", path.display())),
         }
@@ -239,6 +345,7 @@ fn make_one(
 ) -> Result<(u64, u64)> {
     let step = || format!("make {}", path.display());
     let (folder, name) = (parent(root, path)?, name(path)?);
+    let _ids = FileIds::of(owner).step(step())?;
     let fd = if let Some(bytes) = bytes {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(0o644);
@@ -250,7 +357,6 @@ fn make_one(
         rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o755)).step(step())?;
         open_beneath(root, path, OFlags::RDONLY).step(step())?
     };
-    give_away(&fd, owner).step(step())?;
     identity(&fd).ok_or(Errno::STALE).step(step())
 }
 
@@ -258,22 +364,13 @@ fn make_one(
 fn make_folders(root: BorrowedFd<'_>, path: &Path, owner: Option<(u32, u32)>) -> Result<()> {
     while let Some(place) = first_missing(root, path)? {
         let (folder, name) = (parent(root, &place)?, name(&place)?);
+        let _ids = FileIds::of(owner).step("take the owner's ids")?;
         match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) => {
-                let made = open_beneath(root, &place, OFlags::RDONLY);
-                made.and_then(|fd| give_away(&fd, owner))
-                    .step(format!("make {}", place.display()))?;
-            }
-            Err(Errno::EXIST) => {}
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error).step(format!("make {}", place.display())),
         }
     }
     Ok(())
-}
-
-fn give_away(fd: &OwnedFd, owner: Option<(u32, u32)>) -> rustix::io::Result<()> {
-    let Some((uid, gid)) = owner else { return Ok(()) };
-    rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
 }
 
 /// The first component of a path that does not exist, as a path of its own.

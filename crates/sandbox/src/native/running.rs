@@ -73,6 +73,13 @@ impl Running {
         used
     }
 
+    /// Whether the kernel bounds the memory of this very sandbox. Where it does not although it
+    /// could ([`super::keepers`]), somebody must watch.
+    #[must_use]
+    pub fn keeps_memory(&self) -> bool {
+        self.group.keeps_memory()
+    }
+
     /// Its init's process id on the host.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -2,12 +2,14 @@
 #![allow(unsafe_code, reason = "raw clone, fork, exec and a few calls without a safe wrapper")]
 
 mod exec;
+mod ids;
 mod mount;
 mod signal;
 mod spawn;
 mod watch;
 
 pub(crate) use exec::{Forked, execve, exit_now, fork_single_threaded, keep_only_stdio, trace};
+pub(crate) use ids::FileIds;
 pub(crate) use mount::{Attributes, loopback_up, mount_setattr};
 pub(crate) use signal::{child_signal_fd, default_signals, ignore_terminal_stops};
 pub(crate) use spawn::{Child, INIT_NAME, control_channel, spawn_holder, spawn_init, unshare};

@@ -17,6 +17,7 @@ pub const TESTS: &[Test] = &[
     ("a_parent_cannot_be_renamed_away", a_parent_cannot_be_renamed_away),
     ("a_symlink_on_the_way_is_refused", a_symlink_on_the_way_is_refused),
     ("missing_paths_are_held_and_put_back", missing_paths_are_held_and_put_back),
+    ("a_missing_path_in_a_missing_folder_is_held", a_missing_path_in_a_missing_folder_is_held),
     ("a_placeholder_that_was_filled_stays", a_placeholder_that_was_filled_stays),
     ("granted_paths_are_read_only", granted_paths_are_read_only),
     ("new_files_belong_to_the_owner", new_files_belong_to_the_owner),
@@ -203,6 +204,30 @@ fn missing_paths_are_held_and_put_back(user: User) {
     );
     assert_eq!(made.uid(), project.uid());
     assert_eq!(case.journals(), 0);
+}
+
+fn a_missing_path_in_a_missing_folder_is_held(user: User) {
+    let mut case = Case::new(user);
+    case.rule("", Rule::Writable);
+    case.missing("cfg", Rule::Pinned, Placeholder::Dir);
+    case.missing("cfg/deep", Rule::Pinned, Placeholder::Dir);
+    case.missing("cfg/deep/key", Rule::Masked, Placeholder::Dir);
+    case.missing("cfg/hooks", Rule::ReadOnly, Placeholder::Dir);
+    case.missing("cfg/mcp.json", Rule::ReadOnly, Placeholder::File("{}".into()));
+    let held = "(echo x > cfg/mcp.json) 2>/dev/null && echo wrote
+        (echo x > cfg/hooks/a) 2>/dev/null && echo wrote
+        (rmdir cfg/hooks || rm -f cfg/mcp.json && [ ! -e cfg/mcp.json ]) 2>/dev/null && echo removed
+        (echo x > cfg/deep/key || echo x > cfg/deep/key/x) 2>/dev/null && echo wrote
+        for d in cfg cfg/deep cfg/deep/key cfg/hooks cfg/mcp.json; do
+            mv $d moved 2>/dev/null && echo moved $d; rm -rf moved
+        done; true";
+    assert_eq!(case.sh(held).fine(), "");
+    assert_eq!(fs::read_dir(case.project()).unwrap().count(), 0, "all of it is put back");
+    // The folders themselves are the agent's to use, and what it puts there stays.
+    assert_eq!(case.sh(&format!("echo x > cfg/deep/free && {held}")).fine(), "");
+    assert_eq!(fs::read_to_string(case.project().join("cfg/deep/free")).unwrap(), "x\n");
+    let left = |path: &str| fs::read_dir(case.project().join(path)).unwrap().count();
+    assert_eq!((left("cfg"), left("cfg/deep"), case.journals()), (1, 1, 0));
 }
 
 fn a_placeholder_that_was_filled_stays(user: User) {

@@ -40,7 +40,7 @@ fn refused_system_calls(user: User) {
     for (name, error) in found {
         let expected = match name {
             name if name.starts_with("control") => 0,
-            "clone3" | "x32" | "statmount" => libc::ENOSYS,
+            "clone3" | "x32" | "statmount" | "openat2" => libc::ENOSYS,
             name if name.starts_with("family") => libc::EAFNOSUPPORT,
             _ => libc::EPERM,
         };

@@ -43,6 +43,8 @@ fn killing_it_at_any_moment_leaves_nothing(user: User) {
     let mut case = Case::new(user);
     case.wish.probe = true;
     case.missing("held", Rule::ReadOnly, Placeholder::Dir);
+    case.missing("folder", Rule::Pinned, Placeholder::Dir);
+    case.missing("folder/file", Rule::ReadOnly, Placeholder::File("{}".into()));
     for moment in 0..40 {
         let mut child = case.start("exec sleep 600");
         // Wherever it is by then: before its namespaces, amid the mounts, in the probe, running.
@@ -103,7 +105,8 @@ fn a_live_run_keeps_shared_placeholders(user: User) {
     first.wish.mounts.reverse();
     let mut other = Case::new(user);
     other.wish.project.clone_from(&first.wish.project);
-    other.wish.mounts.clone_from(&first.wish.mounts);
+    // The second one may well know it only as something that is there.
+    other.rule("", Rule::Writable).rule(".mcp.json", Rule::ReadOnly);
     let mut maker = first.start("echo up; exec sleep 600");
     let mut stdout = maker.stdout.take().unwrap();
     stdout.read_exact(&mut [0; 3]).unwrap();

@@ -23,6 +23,10 @@ use crate::native::wire::Bounds;
 /// Descriptors that a process may have open.
 const FILES_MAX: u64 = 65_536;
 
+/// Bytes of a core dump. With 0 the kernel still starts the host's crash handler, as the host's root;
+/// 1 is the value by which it starts none (`core(5)`), and too little for a file.
+const CORE_MAX: u64 = 1;
+
 /// Bytes that a process may lock in memory.
 const LOCKED_MAX: u64 = 8 << 20;
 
@@ -54,8 +58,14 @@ pub(super) fn prepare(
         own_group_only: !signals_scoped,
     };
     let filters = seccomp::filters(restrictions)?;
-    let mut limits =
-        vec![(Resource::Core, 0), (Resource::Memlock, LOCKED_MAX), (Resource::Nofile, FILES_MAX)];
+    let mut limits = vec![
+        (Resource::Core, CORE_MAX),
+        (Resource::Memlock, LOCKED_MAX),
+        (Resource::Nofile, FILES_MAX),
+        // Nothing runs before its supervisor does.
+        (Resource::Rtprio, 0),
+        (Resource::Nice, 0),
+    ];
     // The kernel counts per user namespace and uid, so these are the sandbox's own processes
     // alone; the init is one of them.
     limits.extend(bounds.pids.map(|pids| (Resource::Nproc, pids.saturating_add(1))));

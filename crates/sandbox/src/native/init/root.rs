@@ -67,7 +67,7 @@ pub(crate) fn build(
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).step_hint("make mounts private", hints::mounts)?;
     let root = Root::new(blueprint.bounds.scratch)?;
-    root.scratch()?;
+    root.scratch(blueprint)?;
     root.system()?;
     etc::fill(&root)?;
     devices::fill(&root)?;
@@ -138,7 +138,7 @@ impl Root {
     }
 
     /// HOME, `/tmp` and `/dev/shm`: mounts of their own, so that they stay writable.
-    fn scratch(&self) -> Result<()> {
+    fn scratch(&self, blueprint: &Blueprint) -> Result<()> {
         for (path, mode) in [(HOME, 0o755), ("/tmp", 0o1777), ("/dev/shm", 0o1777)] {
             let step = || format!("mount {path}");
             let folder = self.folder(Path::new(path))?;
@@ -147,6 +147,11 @@ impl Root {
             attach(&tree, &folder).step(step())?;
         }
         self.folder(Path::new("/var"))?;
+        // Where something of the host is mounted below it, it is a folder of its own.
+        let mut all = blueprint.read.iter().chain([&blueprint.project]);
+        if all.any(|tree| Path::new(&tree.path).starts_with("/var/tmp")) {
+            return self.folder(Path::new("/var/tmp")).map(drop);
+        }
         self.link(Path::new("/var/tmp"), OsStr::new("/tmp"))
     }
 

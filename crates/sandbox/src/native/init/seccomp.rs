@@ -104,8 +104,18 @@ fn refused(restrictions: Restrictions) -> Result<Rules> {
             let kind = u64::from(kind.cast_unsigned());
             condition(1, SeccompCmpOp::MaskedEq(0xf), kind).and_then(|c| one(vec![c]))
         })
+        .chain([libc::AF_INET, libc::AF_INET6].map(protocols))
+        .chain([libc::AF_INET, libc::AF_INET6].map(packets))
         .collect::<Result<Vec<_>>>()?;
     rules.insert(libc::SYS_socket, socket);
+
+    // The core limit keeps the host's crash handler out: it stays.
+    let core = || condition(0, SeccompCmpOp::Eq, refused::RLIMIT_CORE);
+    rules.insert(libc::SYS_setrlimit, vec![one(vec![core()?])?]);
+    let core = condition(1, SeccompCmpOp::Eq, refused::RLIMIT_CORE)?;
+    let set = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0);
+    let set = set.map_err(io::Error::other).step("compile the seccomp filter")?;
+    rules.insert(libc::SYS_prlimit64, vec![one(vec![core, set])?]);
 
     // Execution domains: only to ask, and the harmless ones.
     let personality = refused::PERSONALITIES
@@ -115,11 +125,52 @@ fn refused(restrictions: Restrictions) -> Result<Rules> {
         .and_then(one)?;
     rules.insert(libc::SYS_personality, vec![personality]);
 
+    for (call, flags, mode) in refused::MODES.iter().copied().flatten() {
+        rules.insert(*call, set_id(*flags, *mode)?);
+    }
+
     if !restrictions.own_affinity {
         rules.insert(libc::SYS_sched_setaffinity, Vec::new());
     }
     if restrictions.own_group_only {
         rules.insert(libc::SYS_kill, vec![rule(&[(0, SeccompCmpOp::Eq, 0)])?]);
+        // Input on the terminal would send the chosen signal to whoever is in its foreground.
+        rules.insert(libc::SYS_fcntl, vec![rule(&[(1, SeccompCmpOp::Eq, refused::F_SETSIG)])?]);
+    }
+    Ok(rules)
+}
+
+/// Any protocol of an internet family but the common ones: SCTP, DCCP, SMC and their like load modules
+/// that are rarely tested.
+fn protocols(family: i32) -> Result<SeccompRule> {
+    let family = condition(0, SeccompCmpOp::Eq, u64::from(family.cast_unsigned()));
+    let others = refused::PROTOCOLS.iter().map(|number| condition(2, SeccompCmpOp::Ne, *number));
+    std::iter::once(family).chain(others).collect::<Result<_>>().and_then(one)
+}
+
+/// Sequenced packets of an internet family: SCTP by its other name.
+fn packets(family: i32) -> Result<SeccompRule> {
+    let kind = u64::from(libc::SOCK_SEQPACKET.cast_unsigned());
+    one(vec![
+        condition(0, SeccompCmpOp::Eq, u64::from(family.cast_unsigned()))?,
+        condition(1, SeccompCmpOp::MaskedEq(0xf), kind)?,
+    ])
+}
+
+/// A mode with a set-id bit, on a call that takes it as this argument; with `flags`, only where those
+/// say that a file is made.
+fn set_id(flags: Option<u8>, mode: u8) -> Result<Vec<SeccompRule>> {
+    let bit =
+        |index: u8, bit: u32| condition(index, SeccompCmpOp::MaskedEq(bit.into()), bit.into());
+    let mut rules = Vec::new();
+    for set in [libc::S_ISUID, libc::S_ISGID] {
+        let Some(flags) = flags else {
+            rules.push(one(vec![bit(mode, set)?])?);
+            continue;
+        };
+        for made in refused::MAKING_FLAGS {
+            rules.push(one(vec![bit(flags, made.cast_unsigned())?, bit(mode, set)?])?);
+        }
     }
     Ok(rules)
 }

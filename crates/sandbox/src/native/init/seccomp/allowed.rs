@@ -103,7 +103,6 @@ const FILES: &[i64] = &[
     libc::SYS_mknodat,
     libc::SYS_newfstatat,
     libc::SYS_openat,
-    libc::SYS_openat2,
     libc::SYS_readahead,
     libc::SYS_readlinkat,
     libc::SYS_removexattr,

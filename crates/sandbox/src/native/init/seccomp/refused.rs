@@ -98,6 +98,44 @@ pub(super) const NAMESPACE_FLAGS: &[i32] = &[
 /// console's selection (`TIOCLINUX`), its line discipline (`TIOCSETD`).
 pub(super) const TERMINAL_REQUESTS: &[u64] = &[0x5412, 0x541c, 0x5423];
 
+/// Calls that set a file's mode: the argument that holds flags, where only some flags make a file, and
+/// the argument that holds the mode. A file with a set-user-id or set-group-id bit is refused: in the
+/// project it would outlive the sandbox, and give the project's owner away to whoever executes it
+/// on the host. `openat2`, whose mode cannot be seen, is not on the list at all.
+pub(super) const MODES: &[&[(i64, Option<u8>, u8)]] = &[
+    OLDER_MODES,
+    &[
+        (libc::SYS_fchmod, None, 1),
+        (libc::SYS_fchmodat, None, 2),
+        (libc::SYS_fchmodat2, None, 2),
+        (libc::SYS_mknodat, None, 2),
+        (libc::SYS_openat, Some(2), 3),
+    ],
+];
+
+#[cfg(target_arch = "x86_64")]
+const OLDER_MODES: &[(i64, Option<u8>, u8)] = &[
+    (libc::SYS_chmod, None, 1),
+    (libc::SYS_creat, None, 1),
+    (libc::SYS_mknod, None, 1),
+    (libc::SYS_open, Some(1), 2),
+];
+
+#[cfg(not(target_arch = "x86_64"))]
+const OLDER_MODES: &[(i64, Option<u8>, u8)] = &[];
+
+/// Flags with which `open` makes a file. The second is the bit of `O_TMPFILE` that is its own.
+pub(super) const MAKING_FLAGS: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+
+/// Protocols of internet sockets that are not refused: the type's own, ICMP, TCP, UDP, ICMPv6.
+pub(super) const PROTOCOLS: [u64; 5] = [0, 1, 6, 17, 58];
+
+/// The resource whose limit may not be set any more.
+pub(super) const RLIMIT_CORE: u64 = libc::RLIMIT_CORE as u64;
+
+/// `fcntl` request that chooses the signal by which a file tells of input.
+pub(super) const F_SETSIG: i32 = 10;
+
 /// Execution domains: Linux, 32-bit uname, the two with a 2.6 version number, and the question
 /// which one it is.
 pub(super) const PERSONALITIES: &[u64] = &[0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff];
