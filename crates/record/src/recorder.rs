@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
@@ -203,6 +204,13 @@ impl Recorder {
                 Err(Error::Closed)
             }
         }
+    }
+
+    /// How much of the file is on disk, in bytes, so that a run whose record grows without end can
+    /// be stopped.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.inner.shared.durable.load(Ordering::Acquire)
     }
 
     /// Resolves, with the reason, when evidence can no longer be written: the run must be stopped.

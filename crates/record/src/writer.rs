@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 
 use ringfence_identity::Signer;
@@ -85,6 +86,8 @@ pub(crate) struct Shared {
     space: Condvar,
     pub(crate) space_for_tasks: Notify,
     failure: watch::Sender<Option<Failure>>,
+    /// Bytes of the file that are durable.
+    pub(crate) durable: AtomicU64,
 }
 
 /// Why an event was not queued; the full queue gives the event back.
@@ -101,6 +104,7 @@ impl Shared {
             space: Condvar::new(),
             space_for_tasks: Notify::new(),
             failure: watch::Sender::new(None),
+            durable: AtomicU64::new(0),
         })
     }
 
@@ -225,6 +229,7 @@ impl Writer {
                 }
                 return Err(failure);
             }
+            shared.durable.store(self.length, Ordering::Release);
             if let (Some(from), Some(to)) = (group.front(), group.back()) {
                 let start = self.span.take().map_or_else(|| from.at.clone(), |(start, _)| start);
                 self.span = Some((start, to.at.clone()));

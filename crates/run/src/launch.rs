@@ -27,7 +27,15 @@ use crate::{Error, Plan, environment};
 /// How long a server has to end by itself once its stdin is closed.
 const GRACE: Duration = Duration::from_secs(2);
 
-type Started = Result<(Running, OwnedFd, OwnedFd), String>;
+/// A started server: its process, its streams, and its proxy's end.
+struct Parts {
+    running: Running,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    proxy: EndProxy,
+}
+
+type Started = Result<Parts, String>;
 
 struct Order {
     server: ServerId,
@@ -138,14 +146,19 @@ impl Launching {
         self.orders
             .send(Order { server: server.clone(), spec, token, reply })
             .map_err(|_| "the run is ending")?;
-        let (running, stdin, stdout) = started.await.map_err(|_| "the run is ending")??;
+        let Parts { running, stdin, stdout, proxy } =
+            started.await.map_err(|_| "the run is ending")??;
         let stdin = pipe::Sender::from_owned_fd(stdin).map_err(|e| e.to_string())?;
         let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(|e| e.to_string())?;
         Ok(Launched {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             secrets,
-            guard: Box::new(Ending { running: Some(running), runtime: self.runtime.clone() }),
+            guard: Box::new(Ending {
+                running: Some(running),
+                proxy: Some(proxy),
+                runtime: self.runtime.clone(),
+            }),
         })
     }
 }
@@ -167,20 +180,26 @@ struct Work {
 }
 
 impl Work {
-    fn start(
-        &self,
-        server: &ServerId,
-        spec: &Spec,
-        token: Token,
-    ) -> Result<(Running, OwnedFd, OwnedFd), Error> {
+    fn start(&self, server: &ServerId, spec: &Spec, token: Token) -> Result<Parts, Error> {
         let mut prepared = native::prepare(spec)?;
         let listener = prepared
             .listeners()
             .pop()
             .ok_or_else(|| Error::Backend("the sandbox handed out no listener".into()))?;
-        let (proxy, who, stopped) =
-            (self.proxy.clone(), Principal::Server(server.clone()), self.stopped.clone());
-        self.runtime.spawn(async move { proxy.serve(listener, who, token, stopped).await });
+        let (proxy, who) = (self.proxy.clone(), Principal::Server(server.clone()));
+        // Ends with the run, and with the server: one that is started again and again would
+        // otherwise leave a listener, and with it a network, each time.
+        let (end, ended) = watch::channel(false);
+        self.runtime.spawn(async move { proxy.serve(listener, who, token, ended).await });
+        let (mut stopped, also) = (self.stopped.clone(), end.clone());
+        self.runtime.spawn(async move {
+            tokio::select! {
+                _ = stopped.wait_for(|stop| *stop) => { let _ = also.send(true); }
+                () = also.closed() => {}
+            }
+        });
+        // Whatever goes wrong below takes the proxy with it.
+        let end = EndProxy(end);
         probed(&self.recorder, server.as_str(), prepared.probe())?;
         let _ = self
             .recorder
@@ -189,20 +208,34 @@ impl Work {
         let (stdin, stdout) = running
             .take_streams()
             .ok_or_else(|| Error::Backend("the sandbox handed out no streams".into()))?;
-        Ok((running, stdin, stdout))
+        Ok(Parts { running, stdin, stdout, proxy: end })
+    }
+}
+
+/// Ends a server's proxy when dropped.
+struct EndProxy(watch::Sender<bool>);
+
+impl Drop for EndProxy {
+    fn drop(&mut self) {
+        // Nobody listens any more only when the run is over already.
+        let _ = self.0.send(true);
     }
 }
 
 /// Ends a server when dropped: asked first, killed after a while, killed at once when the run is over.
 struct Ending {
     running: Option<Running>,
+    proxy: Option<EndProxy>,
     runtime: Handle,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
+        let proxy = self.proxy.take();
         if let Some(mut running) = self.running.take() {
             self.runtime.spawn(async move {
+                // It may still say goodbye to somebody.
+                let _proxy = proxy;
                 running.signal(15);
                 // Dropping it kills what is left.
                 let _ = tokio::time::timeout(GRACE, running.wait()).await;
