@@ -15,8 +15,13 @@ use crate::Error;
 use crate::line::{self, Chain};
 
 /// How much may wait to be written. A disk that is this far behind stops the run.
-pub(crate) const MAX_QUEUED: usize = 4096;
-pub(crate) const MAX_QUEUED_BYTES: usize = 4 << 20;
+pub(crate) const MAX_QUEUED: usize = 16_384;
+pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
+
+/// How much may wait before those who can wait do: far enough below, that all who had room at the
+/// same moment still find it.
+const CROWDED: usize = 1024;
+const CROWDED_BYTES: usize = 2 << 20;
 
 /// What a buffer may keep between groups.
 const KEPT_BYTES: usize = 64 << 10;
@@ -140,6 +145,13 @@ impl Shared {
         drop(self.space.wait_while(state, full).unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Whether so much waits that more should wait outside.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let state = self.lock();
+        let much = state.queue.len() >= CROWDED || state.bytes >= CROWDED_BYTES;
+        much && !state.closing && !state.failed
+    }
+
     /// No event after this; what is queued is still written.
     pub(crate) fn close(&self) {
         self.lock().closing = true;
@@ -164,11 +176,14 @@ impl Shared {
         self.announce_space();
     }
 
-    /// Poisons the record because it cannot keep up.
+    /// Takes nothing any more because the disk does not keep up. What waits is still written: whoever
+    /// can make it wait may not make it vanish.
     pub(crate) fn overrun(&self, path: &std::path::Path) {
         let error =
             io::Error::other(format!("{MAX_QUEUED} events wait: the disk does not keep up"));
-        self.fail(&Failure::new(path, &error));
+        let failure = Failure::new(path, &error);
+        self.failure.send_if_modified(|first| first.is_none() && first.replace(failure).is_none());
+        self.close();
     }
 
     pub(crate) fn failures(&self) -> watch::Receiver<Option<Failure>> {
@@ -258,3 +273,6 @@ impl Writer {
         written
     }
 }
+
+#[cfg(test)]
+mod tests;
