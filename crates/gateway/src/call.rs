@@ -124,7 +124,7 @@ impl Gateway {
         match (passed, cannot_list) {
             // What went wrong says more than that the pin could not be seen.
             (Err(Attempt::Failed(Error::Refused(_))), Some(error)) => Err(error.into()),
-            (Ok((result, _)), _) if list => Ok(self.filter(server, result).await?),
+            (Ok((page, over)), _) if list => Ok(self.filter(server, page, over).await?),
             (passed, _) => passed.map(|(result, _)| result),
         }
     }

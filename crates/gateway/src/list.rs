@@ -112,8 +112,14 @@ impl Gateway {
         held.get_mut(server).map(act)
     }
 
-    /// What the agent sees of a page: the tools that it may call, as they were first defined.
-    pub(crate) async fn filter(&self, server: &ServerId, mut page: Value) -> Result<Value, Error> {
+    /// What the agent sees of a page: the tools that it may call, as they were first defined. `over`
+    /// is the generation of the connection that it came over.
+    pub(crate) async fn filter(
+        &self,
+        server: &ServerId,
+        mut page: Value,
+        over: u64,
+    ) -> Result<Value, Error> {
         if let Some(page) = page.as_object_mut() {
             // A reader that ignores case would take such a list for the one that is filtered.
             page.retain(|key, _| key == "tools" || fold(key) != "tools");
@@ -125,6 +131,8 @@ impl Gateway {
         let listed = self.servers.get(server).and_then(|declared| declared.tools.as_ref());
         let mut dropped = Vec::new();
         self.held(server, |held| {
+            // A page of a process that is gone says nothing of the one that was listed since.
+            let current = held.generation == over;
             let mut frozen = held.frozen.as_mut();
             tools.retain(|tool| {
                 let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -133,7 +141,7 @@ impl Gateway {
                     dropped.push(Dropped { name: shown(name), why: why.into() });
                     return false;
                 }
-                if !frozen.as_mut().is_some_and(|frozen| frozen.see(name, tool)) {
+                if !frozen.as_mut().is_some_and(|frozen| frozen.see(name, tool, current)) {
                     let why = "its definition is not that of the run's first tools/list";
                     dropped.push(Dropped { name: shown(name), why: why.into() });
                     return false;

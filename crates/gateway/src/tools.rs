@@ -81,12 +81,15 @@ impl Frozen {
         }
     }
 
-    /// Whether this very definition is the first one. Calls follow what was seen last.
-    pub(crate) fn see(&mut self, tool: &str, definition: &Value) -> bool {
+    /// Whether this very definition is the first one. Calls follow what was seen last of the process
+    /// that they go to: `current` says whether this was.
+    pub(crate) fn see(&mut self, tool: &str, definition: &Value, current: bool) -> bool {
         let digest = digest::of(definition);
         let Some(first) = self.first.get(tool) else { return false };
         let same = *first == digest;
-        self.now.insert(tool.to_owned(), digest);
+        if current {
+            self.now.insert(tool.to_owned(), digest);
+        }
         same
     }
 }
@@ -178,7 +181,7 @@ mod tests {
             json!({"name": "read", "description": "d", "_meta": {"x": 1}}),
         ] {
             let mut seen = frozen.clone();
-            assert!(!seen.see("read", &change));
+            assert!(!seen.see("read", &change, true));
             assert_eq!((seen.pin("read"), seen.pin("write")), (Pin::Changed, Pin::Same));
             let (later, _) =
                 Frozen::take(Some(frozen.clone()), &listed(&[change, json!({"name": "new"})]));
@@ -190,8 +193,8 @@ mod tests {
             assert_eq!((again.pin("read"), again.pin("write")), (Pin::Same, Pin::Same));
         }
         let mut frozen = frozen;
-        assert!(frozen.see("read", &json!({"description": "d", "name": "read"})));
-        assert!(!frozen.see("other", &json!({"name": "other"})));
+        assert!(frozen.see("read", &json!({"description": "d", "name": "read"}), true));
+        assert!(!frozen.see("other", &json!({"name": "other"}), true));
         assert_eq!((frozen.pin("read"), frozen.pin("other")), (Pin::Same, Pin::Unknown));
     }
 
