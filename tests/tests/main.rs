@@ -20,6 +20,7 @@ mod redteam_clone;
 mod redteam_denied_files;
 mod redteam_environment;
 mod redteam_evidence;
+mod redteam_exhaustion;
 mod redteam_git;
 mod redteam_hosts;
 mod redteam_killed;

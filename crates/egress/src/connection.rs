@@ -58,7 +58,10 @@ struct Shape {
 impl Client {
     /// Serves the next request; gives the connection back when another may follow.
     async fn serve_one(mut self, engine: &Arc<Engine>, peer: &Peer) -> Option<Self> {
-        let head = match self.read_head(&engine.limits).await {
+        let head = self.read_head(&engine.limits).await;
+        // What is judged is recorded, so that a client can ask no faster than evidence is kept.
+        engine.journal.room().await;
+        let head = match head {
             Ok(head) => head?,
             Err(error) => {
                 let case = Case::open(engine, &peer.who, "?");

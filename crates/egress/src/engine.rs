@@ -1,6 +1,8 @@
 //! What every connection of one run shares.
 
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,11 +30,16 @@ impl Judge for Arc<Ruleset> {
 pub(crate) trait Journal: Send + Sync {
     /// Takes an event that will be durable within 100 ms, or says why it cannot.
     fn note(&self, event: Event) -> Result<(), String>;
+    /// Waits until it is not far behind.
+    fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 impl Journal for Recorder {
     fn note(&self, event: Event) -> Result<(), String> {
         Self::note(self, event).map_err(|error| error.to_string())
+    }
+    fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(Self::room(self))
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the tests of this crate share: real sockets, a real resolver, and rules of their own.
 
+use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -92,6 +94,8 @@ impl Addresses for Loopback {
 pub(crate) struct Notes {
     events: watch::Sender<Vec<Event>>,
     broken: bool,
+    /// Far behind: who asks for room waits.
+    pub(crate) behind: watch::Sender<bool>,
 }
 
 impl Journal for Arc<Notes> {
@@ -101,6 +105,11 @@ impl Journal for Arc<Notes> {
         }
         self.events.send_modify(|events| events.push(event));
         Ok(())
+    }
+    fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            let _ = self.behind.subscribe().wait_for(|behind| !behind).await;
+        })
     }
 }
 
@@ -178,8 +187,11 @@ impl World {
     }
 
     pub(crate) async fn with(setup: Setup) -> Self {
-        let notes =
-            Arc::new(Notes { events: watch::Sender::new(Vec::new()), broken: setup.broken_record });
+        let notes = Arc::new(Notes {
+            events: watch::Sender::new(Vec::new()),
+            broken: setup.broken_record,
+            behind: watch::Sender::new(false),
+        });
         // Names below `.localhost` are answered without a server (RFC 6761); port 9 is for no one.
         let mut server = NameServerConfig::udp(Ipv4Addr::LOCALHOST.into());
         server.connections[0].port = setup.dns_port.unwrap_or(9);

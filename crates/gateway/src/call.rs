@@ -52,6 +52,13 @@ impl JudgedRequest {
         let params = (self.method == "tools/call").then_some(self.params.as_ref()?)?;
         params.get("arguments")
     }
+
+    /// A key that a server which ignores case takes for one that is judged here.
+    pub(crate) fn misspelt(&self) -> Option<&str> {
+        let keys = self.params.as_ref()?.as_object()?.keys();
+        let known = |key: &str| matches!(key, "name" | "arguments" | "_meta" | "task");
+        keys.map(String::as_str).find(|key| !known(key) && known(&strict::fold(key)))
+    }
 }
 
 impl Gateway {
@@ -93,7 +100,13 @@ impl Gateway {
         let held = matches!(request.method.as_str(), "tools/call" | "tools/list");
         if held && course.is_open() {
             match self.hold(server).await {
-                Ok(now) => generation = Some(now),
+                Ok(now) => {
+                    generation = Some(now.generation);
+                    if now.fresh {
+                        // The server had its time: what held before may no longer hold.
+                        course = self.first_steps(server, &request);
+                    }
+                }
                 Err(error) => {
                     let rule = format!("the tool definitions cannot be seen: {error}");
                     course.refuse("pin", Layer::Builtin, &rule, "ringfence report");
@@ -111,12 +124,13 @@ impl Gateway {
         match (passed, cannot_list) {
             // What went wrong says more than that the pin could not be seen.
             (Err(Attempt::Failed(Error::Refused(_))), Some(error)) => Err(error.into()),
-            (Ok(result), _) if list => Ok(self.filter(server, result).await?),
-            (passed, _) => passed,
+            (Ok((page, over)), _) if list => Ok(self.filter(server, page, over).await?),
+            (passed, _) => passed.map(|(result, _)| result),
         }
     }
 
-    /// Decision, forward, settlement.
+    /// Decision, forward, settlement. Gives the result, and the generation of the connection that it
+    /// came over.
     pub(crate) async fn pass(
         &self,
         who: &str,
@@ -124,15 +138,19 @@ impl Gateway {
         server: &ServerId,
         request: JudgedRequest,
         generation: Option<u64>,
-    ) -> Result<Value, Attempt> {
+    ) -> Result<(Value, u64), Attempt> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let permit = self.decide(who, call, course, server, request).await?;
-        let settling =
-            Settling { journal: self.journal.as_ref(), call, since: Instant::now(), open: true };
+        // Stands before the decision: whoever goes away while it is being written leaves it allowed.
+        let open = course.is_open();
+        let mut settling =
+            Settling { journal: self.journal.as_ref(), call, since: Instant::now(), open };
+        let decided = self.decide(who, call, course, server, request).await;
+        settling.open &= decided.is_ok();
+        let permit = decided?;
         match self.upstreams.forward(permit, generation).await {
-            Ok(result) => {
+            Ok(passed) => {
                 settling.end("answered", None)?;
-                Ok(result)
+                Ok(passed)
             }
             Err(Failure::Stale) => {
                 settling.end("failed", Some("the server was restarted; judged anew".into()))?;

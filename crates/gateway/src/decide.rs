@@ -84,7 +84,16 @@ impl Gateway {
                 let rule = "subscriptions are not carried";
                 course.refuse("methods", Layer::Builtin, rule, "ask for the list again instead");
             }
+            method if method.starts_with("notifications/") => {
+                let rule = "a notification is no request: it has no id";
+                course.refuse("methods", Layer::Builtin, rule, "send it without an id");
+            }
             "tools/call" => {
+                if let Some(key) = request.misspelt() {
+                    let rule = format!("{} differs only in case from a known key", shown(key));
+                    course.refuse("arguments", Layer::Builtin, &rule, "spell it as MCP does");
+                    return course;
+                }
                 let name = request.tool().unwrap_or_default();
                 if let Some(why) = bad_name(name) {
                     let rule = format!("{} is not a tool name: {why}", shown(name));

@@ -1,7 +1,10 @@
 //! Tool lists: held to the first one, and shown as far as they may be called.
 
+use std::collections::HashSet;
+
 use ringfence_bundle::ServerId;
 use ringfence_mcp::UpstreamError;
+use ringfence_mcp::strict::fold;
 use ringfence_record::{Event, Outcome, Step};
 use serde_json::{Value, json};
 
@@ -9,7 +12,10 @@ use crate::Gateway;
 use crate::call::{Attempt, JudgedRequest};
 use crate::error::Error;
 use crate::seams::Journal;
-use crate::tools::{Dropped, Frozen, MOST, Pin, shown};
+use crate::tools::{Dropped, Frozen, Listed, MOST, Pin, shown};
+
+/// Pages of a list. More than any server has.
+const PAGES: usize = 1000;
 
 /// What is known of one server's tools.
 #[derive(Debug, Default)]
@@ -18,17 +24,27 @@ pub(crate) struct Held {
     /// The connection that the last whole list came over.
     generation: u64,
     /// Said once in the record.
-    told: Vec<Dropped>,
+    told: HashSet<Dropped>,
+    names_told: HashSet<String>,
+}
+
+/// That a server's definitions are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Holding {
+    /// The connection that they came over.
+    pub(crate) generation: u64,
+    /// They were listed just now, which may have taken a while.
+    pub(crate) fresh: bool,
 }
 
 /// In the record: listings that the gateway makes for itself.
 const GATEWAY: &str = "gateway";
 
 impl Gateway {
-    /// Sees to it that the definitions are those of this connection. Gives its generation.
-    pub(crate) async fn hold(&self, server: &ServerId) -> Result<u64, Error> {
+    /// Sees to it that the definitions are those of this connection.
+    pub(crate) async fn hold(&self, server: &ServerId) -> Result<Holding, Error> {
         let Some(turn) = self.listing.get(server) else {
-            return Ok(0);
+            return Ok(Holding { generation: 0, fresh: false });
         };
         // One at a time: the others find it done.
         let _turn = turn.lock().await;
@@ -36,15 +52,14 @@ impl Gateway {
         if let Some((standing, false)) = self.upstreams.standing(server).await
             && known.flatten() == Some(standing)
         {
-            return Ok(standing);
+            return Ok(Holding { generation: standing, fresh: false });
         }
         // If this fails, the next one lists again.
         self.held(server, |held| held.generation = 0);
-        let tools = self.whole_list(server).await?;
-        let Some((generation, _)) = self.upstreams.standing(server).await else {
-            let reason = "it ended after its tools were listed".to_owned();
-            return Err(Error::Upstream { error: UpstreamError::Closed { reason } });
-        };
+        let after = self.upstreams.patience();
+        let (tools, generation) = tokio::time::timeout(after, self.whole_list(server))
+            .await
+            .unwrap_or(Err(Error::Upstream { error: UpstreamError::Timeout { after } }))?;
         let dropped = self.held(server, |held| {
             let (frozen, dropped) = Frozen::take(held.frozen.take(), &tools);
             held.frozen = Some(frozen);
@@ -52,29 +67,37 @@ impl Gateway {
             dropped
         });
         self.tell(server, dropped.unwrap_or_default()).await?;
-        Ok(generation)
+        Ok(Holding { generation, fresh: true })
     }
 
-    /// All pages, each a call of its own in the record.
-    async fn whole_list(&self, server: &ServerId) -> Result<Vec<Value>, Error> {
+    /// All pages, each a call of its own in the record, all over one connection: its generation is
+    /// given with them.
+    async fn whole_list(&self, server: &ServerId) -> Result<(Vec<Listed>, u64), Error> {
         let mut tools = Vec::new();
+        let mut generation = None;
         let mut cursor: Option<Value> = None;
-        for _ in 0..MOST {
+        for _ in 0..PAGES {
             let params = cursor.take().map(|cursor| json!({ "cursor": cursor }));
             let request = JudgedRequest::from_door("tools/list", params);
             let course = self.first_steps(server, &request);
-            let page = match self.pass(GATEWAY, course, server, request, None).await {
-                Ok(page) => page,
+            let (page, over) = match self.pass(GATEWAY, course, server, request, generation).await {
+                Ok(passed) => passed,
                 Err(Attempt::Failed(error)) => return Err(error),
-                Err(Attempt::Again) => return Err(nonsense("it cannot be listed")),
+                // A page of another process is no page of this list.
+                Err(Attempt::Again) => {
+                    let reason = "it ended while its tools were being listed".to_owned();
+                    return Err(Error::Upstream { error: UpstreamError::Closed { reason } });
+                }
             };
+            generation = Some(over);
             let Some(found) = page.get("tools").and_then(Value::as_array) else {
                 return Err(nonsense("its tool list is not a list"));
             };
-            tools.extend(found.iter().cloned());
+            // One more than are kept, so that it shows.
+            tools.extend(found.iter().take(MOST + 1 - tools.len()).map(Listed::of));
             match page.get("nextCursor") {
                 Some(next @ Value::String(_)) if tools.len() <= MOST => cursor = Some(next.clone()),
-                _ => return Ok(tools),
+                _ => return Ok((tools, over)),
             }
         }
         Err(nonsense("its tool list has no end"))
@@ -89,14 +112,27 @@ impl Gateway {
         held.get_mut(server).map(act)
     }
 
-    /// What the agent sees of a page: the tools that it may call, as they were first defined.
-    pub(crate) async fn filter(&self, server: &ServerId, mut page: Value) -> Result<Value, Error> {
+    /// What the agent sees of a page: the tools that it may call, as they were first defined. `over`
+    /// is the generation of the connection that it came over.
+    pub(crate) async fn filter(
+        &self,
+        server: &ServerId,
+        mut page: Value,
+        over: u64,
+    ) -> Result<Value, Error> {
+        if let Some(page) = page.as_object_mut() {
+            // A reader that ignores case would take such a list for the one that is filtered.
+            page.retain(|key, _| key == "tools" || fold(key) != "tools");
+        }
         let Some(tools) = page.get_mut("tools").and_then(Value::as_array_mut) else {
             return Err(nonsense("its tool list is not a list"));
         };
+        tools.truncate(MOST);
         let listed = self.servers.get(server).and_then(|declared| declared.tools.as_ref());
         let mut dropped = Vec::new();
         self.held(server, |held| {
+            // A page of a process that is gone says nothing of the one that was listed since.
+            let current = held.generation == over;
             let mut frozen = held.frozen.as_mut();
             tools.retain(|tool| {
                 let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -105,7 +141,7 @@ impl Gateway {
                     dropped.push(Dropped { name: shown(name), why: why.into() });
                     return false;
                 }
-                if !frozen.as_mut().is_some_and(|frozen| frozen.see(name, tool)) {
+                if !frozen.as_mut().is_some_and(|frozen| frozen.see(name, tool, current)) {
                     let why = "its definition is not that of the run's first tools/list";
                     dropped.push(Dropped { name: shown(name), why: why.into() });
                     return false;
@@ -113,7 +149,7 @@ impl Gateway {
                 listed.is_none_or(|tools| tools.iter().any(|tool| tool.as_str() == name))
                     && self.judge.tool(server, name).allowed
             });
-            dropped.retain(|new| !held.told.iter().any(|told| told.name == new.name));
+            dropped.retain(|new| !held.names_told.contains(&new.name));
         });
         self.tell(server, dropped).await?;
         Ok(page)
@@ -122,9 +158,13 @@ impl Gateway {
     /// Records what a list held back, each once.
     async fn tell(&self, server: &ServerId, dropped: Vec<Dropped>) -> Result<(), Error> {
         let new = self.held(server, |held| {
-            let mut new: Vec<_> = dropped.into_iter().filter(|d| !held.told.contains(d)).collect();
-            new.truncate(MOST.saturating_sub(held.told.len()));
-            held.told.extend(new.iter().cloned());
+            let mut new = Vec::new();
+            for dropped in dropped {
+                if held.told.len() < MOST && held.told.insert(dropped.clone()) {
+                    held.names_told.insert(dropped.name.clone());
+                    new.push(dropped);
+                }
+            }
             new
         });
         // A line of the record stays readable.

@@ -2,6 +2,7 @@
 //! and HTTP.
 
 mod doors;
+mod hostile;
 mod memory;
 mod rules;
 mod servers;

@@ -1,6 +1,7 @@
 //! Tool definitions held to what the run first saw. Pure.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
 
 use ringfence_bundle::ToolName;
 use ringfence_mcp::strict::fold;
@@ -11,11 +12,35 @@ use crate::digest;
 /// More than any server has; what comes after is left out and said so.
 pub(crate) const MOST: usize = 10_000;
 
+/// Names that are spelled out where many are alike: the text stands once for each of them.
+const NAMED: usize = 3;
+
 /// Why a tool of a list is not offered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Dropped {
     pub(crate) name: String,
     pub(crate) why: String,
+}
+
+/// As much as is kept of a tool of a list: pages may be large, and there may be many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Its name, or why it has none that can be used.
+    name: Result<String, Dropped>,
+    digest: String,
+}
+
+impl Listed {
+    pub(crate) fn of(tool: &Value) -> Self {
+        let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
+        match bad_name(name) {
+            Some(why) => {
+                let dropped = Dropped { name: shown(name), why: why.into() };
+                Self { name: Err(dropped), digest: String::new() }
+            }
+            None => Self { name: Ok(name.to_owned()), digest: digest::of(tool) },
+        }
+    }
 }
 
 /// The definitions of a server's first whole list.
@@ -41,7 +66,7 @@ pub(crate) enum Pin {
 
 impl Frozen {
     /// Takes a whole list: the first is kept, later ones are compared with it.
-    pub(crate) fn take(frozen: Option<Self>, tools: &[Value]) -> (Self, Vec<Dropped>) {
+    pub(crate) fn take(frozen: Option<Self>, tools: &[Listed]) -> (Self, Vec<Dropped>) {
         let (now, dropped) = fit(tools);
         let first = frozen.map_or_else(|| now.clone(), |frozen| frozen.first);
         (Self { first, now }, dropped)
@@ -56,31 +81,33 @@ impl Frozen {
         }
     }
 
-    /// Whether this very definition is the first one. Calls follow what was seen last.
-    pub(crate) fn see(&mut self, tool: &str, definition: &Value) -> bool {
+    /// Whether this very definition is the first one. Calls follow what was seen last of the process
+    /// that they go to: `current` says whether this was.
+    pub(crate) fn see(&mut self, tool: &str, definition: &Value, current: bool) -> bool {
         let digest = digest::of(definition);
         let Some(first) = self.first.get(tool) else { return false };
         let same = *first == digest;
-        self.now.insert(tool.to_owned(), digest);
+        if current {
+            self.now.insert(tool.to_owned(), digest);
+        }
         same
     }
 }
 
 /// The tools with a fit name that no other tool's name can be taken for, with their digests.
-fn fit(tools: &[Value]) -> (BTreeMap<String, String>, Vec<Dropped>) {
+fn fit(tools: &[Listed]) -> (BTreeMap<String, String>, Vec<Dropped>) {
     let mut dropped = Vec::new();
-    let mut by_fold: HashMap<String, Vec<(&str, &Value)>> = HashMap::new();
+    let mut by_fold: HashMap<String, Vec<(&str, &str)>> = HashMap::new();
     let mut order = Vec::new();
     for tool in tools.iter().take(MOST) {
-        let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-        match bad_name(name) {
-            Some(why) => dropped.push(Dropped { name: shown(name), why: why.into() }),
-            None => {
+        match &tool.name {
+            Err(flaw) => dropped.push(flaw.clone()),
+            Ok(name) => {
                 let same = by_fold.entry(alike(name)).or_default();
                 if same.is_empty() {
                     order.push(alike(name));
                 }
-                same.push((name, tool));
+                same.push((name, &tool.digest));
             }
         }
     }
@@ -91,14 +118,17 @@ fn fit(tools: &[Value]) -> (BTreeMap<String, String>, Vec<Dropped>) {
     let mut fit = BTreeMap::new();
     for key in order {
         match by_fold.remove(&key).unwrap_or_default()[..] {
-            [(name, tool)] => {
-                fit.insert(name.to_owned(), digest::of(tool));
+            [(name, digest)] => {
+                fit.insert(name.to_owned(), digest.to_owned());
             }
             ref several => {
-                let names: Vec<_> = several.iter().map(|(name, _)| shown(name)).collect();
-                let why = format!("its name can be taken for another's: {}", names.join(", "));
+                let some: Vec<_> = several.iter().take(NAMED).map(|(name, _)| *name).collect();
+                let mut why = format!("its name can be taken for another's: {}", some.join(", "));
+                if several.len() > NAMED {
+                    let _ = write!(why, " and {} more", several.len() - NAMED);
+                }
                 dropped.extend(
-                    names.iter().map(|name| Dropped { name: name.clone(), why: why.clone() }),
+                    several.iter().map(|(name, _)| Dropped { name: shown(name), why: why.clone() }),
                 );
             }
         }
@@ -128,10 +158,15 @@ pub(crate) fn shown(name: &str) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Frozen, Pin};
+    use super::{Frozen, Listed, MOST, Pin};
 
-    fn tools(names: &[&str]) -> Vec<Value> {
-        names.iter().map(|name| json!({"name": name, "description": "d"})).collect()
+    fn listed<'v>(tools: impl IntoIterator<Item = &'v Value>) -> Vec<Listed> {
+        tools.into_iter().map(Listed::of).collect()
+    }
+
+    fn tools(names: &[&str]) -> Vec<Listed> {
+        let tool = |name| Listed::of(&json!({"name": name, "description": "d"}));
+        names.iter().map(tool).collect()
     }
 
     #[test]
@@ -146,9 +181,10 @@ mod tests {
             json!({"name": "read", "description": "d", "_meta": {"x": 1}}),
         ] {
             let mut seen = frozen.clone();
-            assert!(!seen.see("read", &change));
+            assert!(!seen.see("read", &change, true));
             assert_eq!((seen.pin("read"), seen.pin("write")), (Pin::Changed, Pin::Same));
-            let (later, _) = Frozen::take(Some(frozen.clone()), &[change, json!({"name": "new"})]);
+            let (later, _) =
+                Frozen::take(Some(frozen.clone()), &listed(&[change, json!({"name": "new"})]));
             assert_eq!(later.pin("read"), Pin::Changed);
             assert_eq!(later.pin("write"), Pin::Gone);
             assert_eq!(later.pin("new"), Pin::Unknown);
@@ -157,8 +193,8 @@ mod tests {
             assert_eq!((again.pin("read"), again.pin("write")), (Pin::Same, Pin::Same));
         }
         let mut frozen = frozen;
-        assert!(frozen.see("read", &json!({"description": "d", "name": "read"})));
-        assert!(!frozen.see("other", &json!({"name": "other"})));
+        assert!(frozen.see("read", &json!({"description": "d", "name": "read"}), true));
+        assert!(!frozen.see("other", &json!({"name": "other"}), true));
         assert_eq!((frozen.pin("read"), frozen.pin("other")), (Pin::Same, Pin::Unknown));
     }
 
@@ -192,6 +228,18 @@ mod tests {
         assert!(dropped.iter().all(|d| !d.name.contains(['\u{200b}', '\u{202e}'])));
         assert_eq!(frozen.pin("fine"), Pin::Same);
         let odd = [json!(1), json!({"name": 1}), json!({"name": null})];
-        assert_eq!(Frozen::take(None, &odd).1.len(), 3);
+        assert_eq!(Frozen::take(None, &listed(&odd)).1.len(), 3);
+    }
+
+    #[test]
+    fn a_list_of_names_that_are_all_alike_costs_little() {
+        let long = "a".repeat(100);
+        let all: Vec<_> = (0..MOST).map(|n| if n % 2 == 0 { &*long } else { "b" }).collect();
+        let (frozen, dropped) = Frozen::take(None, &tools(&all));
+        assert_eq!(dropped.len(), MOST);
+        assert_eq!((frozen.pin(&long), frozen.pin("b")), (Pin::Unknown, Pin::Unknown));
+        let bytes: usize = dropped.iter().map(|d| d.name.len() + d.why.len()).sum();
+        assert!(bytes < 1000 * MOST, "{bytes}");
+        assert!(dropped[0].why.contains("and 4997 more"), "{}", dropped[0].why);
     }
 }

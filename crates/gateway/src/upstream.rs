@@ -96,13 +96,18 @@ impl Table {
         Some((live.generation, live.upstream.take_tools_changed()))
     }
 
+    /// How long one call may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.waits.call
+    }
+
     /// Sends a judged message and waits for its answer, over the connection of that generation, or
-    /// over any. Dropping the future tells the server.
+    /// over any; gives the generation of the one that answered. Dropping the future tells the server.
     pub(crate) async fn forward(
         &self,
         permit: CallPermit,
         generation: Option<u64>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<(Value, u64), Failure> {
         let server = permit.server().clone();
         let (method, params) = permit.into_message();
         let mut live = self.live(&server, generation).await?;
@@ -110,7 +115,7 @@ impl Table {
             let slot = self.slots.get(&server).ok_or(Failure::Stale)?;
             let mut hello = slot.state.lock().await.hello.clone().unwrap_or_else(|| json!({}));
             live.veil.result(&mut hello);
-            return Ok(hello);
+            return Ok((hello, live.generation));
         }
         let mut answer = live.upstream.request(&method, params.clone(), self.waits.call).await;
         if answer == Err(UpstreamError::SessionLost) {
@@ -123,7 +128,7 @@ impl Table {
             Ok(mut result) => {
                 self.answered(&server).await;
                 live.veil.result(&mut result);
-                Ok(result)
+                Ok((result, live.generation))
             }
             Err(UpstreamError::Rpc(error)) => {
                 self.answered(&server).await;

@@ -35,10 +35,14 @@ pub struct HttpDoor {
     limits: Limits,
     sessions: Sessions,
     large: Semaphore,
+    values: Semaphore,
 }
 
 /// Requests of more than [`SMALL`] bytes that are held in memory at once; the next ones wait.
 const LARGE_AT_ONCE: usize = 8;
+/// JSON values in all requests that are held in memory at once; the next ones wait. Room for five
+/// requests of the most values, or for thousands of usual ones.
+const VALUES_AT_ONCE: usize = 500_000;
 /// Bytes.
 const SMALL: u64 = 64 * 1024;
 
@@ -52,6 +56,7 @@ impl HttpDoor {
             limits,
             sessions: Sessions::default(),
             large: Semaphore::new(LARGE_AT_ONCE),
+            values: Semaphore::new(VALUES_AT_ONCE),
         }
     }
 
@@ -101,13 +106,19 @@ impl HttpDoor {
                 HttpRefusal::new(StatusCode::BAD_REQUEST, "the body could not be read")
             }
         })?;
-        let value = match strict::parse(&body.to_bytes(), self.limits) {
+        let body = body.to_bytes();
+        // More than are allowed are refused below, whatever their number.
+        let values = strict::values(&body).min(self.limits.values).min(VALUES_AT_ONCE);
+        let values = u32::try_from(values).unwrap_or(u32::MAX);
+        let _room = self.values.acquire_many(values).await.ok();
+        let value = match strict::parse(&body, self.limits) {
             Ok(value) => value,
             Err(error) => {
                 let error = RpcError::new(code::PARSE, error.to_string());
                 return Ok(answered(StatusCode::BAD_REQUEST, None, &Err(error)));
             }
         };
+        drop(body);
         match Message::from_value(value) {
             Ok(message) => self.message(&parts.headers, message).await,
             Err(error) => {

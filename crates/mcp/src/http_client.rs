@@ -13,7 +13,7 @@ use rmcp::model::JsonRpcMessage;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::revision::{META_VERSION, meta};
@@ -29,6 +29,11 @@ pub(crate) const NAME: HeaderName = HeaderName::from_static("mcp-name");
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct HttpError(pub(crate) UpstreamError);
+
+/// How long a server may take to accept a message that has no answer.
+const ACCEPT_WAIT: Duration = Duration::from_secs(30);
+/// Answers to a server's own requests that are under way at once; it goes without the next ones.
+const ANSWERS: usize = 16;
 
 type Incoming = RxJsonRpcMessage<RawClient>;
 
@@ -48,6 +53,7 @@ pub(crate) struct Shared {
     /// The revision agreed on in a handshake.
     pub(crate) agreed: OnceLock<HeaderValue>,
     in_flight: Mutex<HashMap<String, CancellationToken>>,
+    answers: Semaphore,
 }
 
 impl Http {
@@ -69,6 +75,7 @@ impl Http {
             session: OnceLock::new(),
             agreed: OnceLock::new(),
             in_flight: Mutex::new(HashMap::new()),
+            answers: Semaphore::new(ANSWERS),
         });
         Ok((Self { shared: Arc::clone(&shared), incoming }, shared))
     }
@@ -207,13 +214,25 @@ impl Shared {
                     }
                 }
                 let headers = self.message_headers(None, None);
-                self.exchange(&note, headers, None).await
+                self.tell(&note, headers).await
             }
             other => {
+                let Ok(_one) = self.answers.try_acquire() else { return Ok(()) };
                 let headers = self.message_headers(None, None);
-                self.exchange(&other, headers, None).await
+                self.tell(&other, headers).await
             }
         }
+    }
+
+    /// Sends what wants no answer.
+    async fn tell(
+        &self,
+        message: &impl serde::Serialize,
+        headers: HeaderMap,
+    ) -> Result<(), UpstreamError> {
+        tokio::time::timeout(ACCEPT_WAIT, self.exchange(message, headers, None))
+            .await
+            .unwrap_or(Err(UpstreamError::Timeout { after: ACCEPT_WAIT }))
     }
 
     fn message_headers(&self, method: Option<&str>, params: Option<&Value>) -> HeaderMap {

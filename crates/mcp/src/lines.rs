@@ -1,7 +1,9 @@
 //! MCP over a pair of byte streams, one JSON text a line, from a server that is not trusted to keep to it.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rmcp::model::{ErrorData, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
@@ -9,21 +11,41 @@ use rmcp::transport::Transport;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use crate::role::{Call, Note, RawClient, Reply};
+use crate::strict;
 use crate::upstream::UpstreamLimits;
 use crate::{Id, Message};
 
 /// Why a connection ended, for whoever finds it ended.
 pub(crate) type Ended = Arc<OnceLock<String>>;
 
+/// How long a message may wait for a server to read it.
+const UNREAD: Duration = Duration::from_secs(120);
+/// Answers to a server's own requests that may wait to be read.
+const ANSWERS: usize = 64;
+
 pub(crate) struct Lines<R, W> {
     read: BufReader<R>,
     line: Vec<u8>,
     write: Arc<Mutex<Option<W>>>,
+    /// Answers of ours that are not written yet.
+    answers: Arc<AtomicUsize>,
+    /// The server does not read, so that nothing more is heard of it either.
+    given_up: CancellationToken,
     limits: UpstreamLimits,
     junk: usize,
     ended: Ended,
+}
+
+/// One answer that waits to be written.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl<R: AsyncRead + Unpin, W> Lines<R, W> {
@@ -32,6 +54,8 @@ impl<R: AsyncRead + Unpin, W> Lines<R, W> {
             read: BufReader::new(read),
             line: Vec::new(),
             write: Arc::new(Mutex::new(Some(write))),
+            answers: Arc::default(),
+            given_up: CancellationToken::new(),
             limits,
             junk: 0,
             ended,
@@ -72,7 +96,8 @@ impl<R: AsyncRead + Unpin, W> Lines<R, W> {
     }
 
     fn take_message(&mut self) -> Option<RxJsonRpcMessage<RawClient>> {
-        let read = serde_json::from_slice::<Value>(&self.line).ok();
+        let fits = strict::values(&self.line) <= self.limits.values;
+        let read = fits.then(|| serde_json::from_slice::<Value>(&self.line).ok()).flatten();
         let message = read.and_then(|value| Message::from_value(lenient(value)).ok());
         if message.is_none() && !self.line.trim_ascii().is_empty() {
             self.junk += 1;
@@ -95,18 +120,48 @@ where
         item: TxJsonRpcMessage<RawClient>,
     ) -> impl Future<Output = Result<(), std::io::Error>> + Send + 'static {
         let write = Arc::clone(&self.write);
+        let (given_up, ended) = (self.given_up.clone(), Arc::clone(&self.ended));
+        let waiting =
+            matches!(item, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)).then(|| {
+                if self.answers.fetch_add(1, Ordering::AcqRel) >= ANSWERS {
+                    self.end("it asks and does not read the answers");
+                    self.given_up.cancel();
+                }
+                Waiting(Arc::clone(&self.answers))
+            });
         async move {
+            let _waiting = waiting;
             let mut text = serde_json::to_vec(&item)?;
+            drop(item);
             text.push(b'\n');
             let mut write = write.lock().await;
-            let write = write.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
-            write.write_all(&text).await?;
-            write.flush().await
+            let open = write.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+            let written = async {
+                open.write_all(&text).await?;
+                open.flush().await
+            };
+            let unread = tokio::time::sleep(UNREAD);
+            tokio::select! {
+                written = written => return written,
+                () = given_up.cancelled() => {}
+                () = unread => {
+                    let _ = ended.set(format!("it has read nothing for {} s", UNREAD.as_secs()));
+                    given_up.cancel();
+                }
+            }
+            // Half a message may be written: nothing can follow it.
+            *write = None;
+            Err(std::io::ErrorKind::BrokenPipe.into())
         }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RawClient>> {
-        while self.read_line().await {
+        let given_up = self.given_up.clone();
+        while tokio::select! {
+            biased;
+            () = given_up.cancelled() => false,
+            read = self.read_line() => read,
+        } {
             if let Some(message) = self.take_message() {
                 return Some(message);
             }

@@ -24,12 +24,14 @@ pub struct Limits {
     pub depth: usize,
     /// Characters of one number.
     pub number: usize,
+    /// Values in one another and side by side: each takes some 70 bytes of memory, however short.
+    pub values: usize,
 }
 
 impl Default for Limits {
-    /// 4 MiB, 64 levels, 64 characters a number.
+    /// 4 MiB, 64 levels, 64 characters a number, 100,000 values.
     fn default() -> Self {
-        Self { bytes: 4 * 1024 * 1024, depth: 64, number: 64 }
+        Self { bytes: 4 * 1024 * 1024, depth: 64, number: 64, values: 100_000 }
     }
 }
 
@@ -73,6 +75,12 @@ pub enum StrictError {
         /// The bound.
         limit: usize,
     },
+    /// More than [`Limits::values`].
+    #[error("the message holds more than {limit} values")]
+    TooMany {
+        /// The bound.
+        limit: usize,
+    },
     /// Longer than [`Limits::number`], or not the same value once read and written.
     #[error("the number {number} cannot be passed on exactly; send it as a string")]
     Number {
@@ -85,13 +93,16 @@ pub enum StrictError {
 ///
 /// # Errors
 /// [`StrictError`]: too large, not UTF-8, not exactly one JSON value, a key twice (also when the
-/// two spellings differ only in case), too deep, or a number that would not survive.
+/// two spellings differ only in case), too deep, too many values, or a number that would not survive.
 pub fn parse(bytes: &[u8], limits: Limits) -> Result<Value, StrictError> {
     if bytes.len() > limits.bytes {
         return Err(StrictError::TooLarge { limit: limits.bytes });
     }
     let text = std::str::from_utf8(bytes)
         .map_err(|error| StrictError::NotUtf8 { at: error.valid_up_to() })?;
+    if values(bytes) > limits.values {
+        return Err(StrictError::TooMany { limit: limits.values });
+    }
     let state = State {
         limits,
         numbers: RefCell::new(numbers::Tokens::new(text)),
@@ -106,6 +117,28 @@ pub fn parse(bytes: &[u8], limits: Limits) -> Result<Value, StrictError> {
         (None, Ok(value)) => Ok(value),
         (None, Err(error)) => Err(StrictError::Syntax { reason: error.to_string() }),
     }
+}
+
+/// How many values a JSON text holds at most, found without reading them into memory: one, and one
+/// more for each comma and each bracket that opens outside a string.
+pub(crate) fn values(text: &[u8]) -> usize {
+    let (mut count, mut at) = (1, 0);
+    while let Some(&byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b',' | b'[' | b'{' => count += 1,
+            b'"' => {
+                while let Some(&byte) = text.get(at) {
+                    at += if byte == b'\\' { 2 } else { 1 };
+                    if byte == b'"' {
+                        break;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    count
 }
 
 struct State<'t> {
@@ -207,15 +240,17 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
-/// A key as a reader sees it that ignores case: upper case and back, so that `ß` meets `SS`, `ſ`
-/// meets `s` and the Kelvin sign meets `k`. Wider than Unicode's case folding, never narrower.
+/// A key as a reader sees it that ignores case: lower case, upper case and back, so that `ß` and `ẞ`
+/// meet `SS`, `ſ` meets `s`, the Kelvin sign meets `k`, and Turkish `İ` and `ı` meet `i`. Wider than
+/// Unicode's case folding, never narrower.
 #[must_use]
 pub fn fold(key: &str) -> String {
     if key.is_ascii() {
         return key.to_ascii_lowercase();
     }
-    let upper = key.chars().flat_map(char::to_uppercase);
-    upper.flat_map(char::to_lowercase).collect()
+    // The lower case of `İ` is `i` and a dot above, which some readers drop.
+    let lower = key.chars().flat_map(char::to_lowercase).filter(|c| *c != '\u{307}');
+    lower.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
 /// At most 60 characters, escaped for display.

@@ -29,12 +29,14 @@ pub struct UpstreamLimits {
     pub message: usize,
     /// Lines over stdio that are not messages, before the server is given up.
     pub junk: usize,
+    /// JSON values of one message: each takes some 70 bytes of memory, however short.
+    pub values: usize,
 }
 
 impl Default for UpstreamLimits {
-    /// 16 MiB, 1,000 lines.
+    /// 16 MiB, 1,000 lines, 250,000 values.
     fn default() -> Self {
-        Self { message: 16 * 1024 * 1024, junk: 1000 }
+        Self { message: 16 * 1024 * 1024, junk: 1000, values: 250_000 }
     }
 }
 

@@ -150,7 +150,7 @@ pub enum Event {
     },
     /// A limit was reached and the run is being stopped.
     LimitReached {
-        /// `duration`, `memory`, `pids`, `disk`, `cpu`.
+        /// `duration`, `memory`, `pids`, `disk`, `cpu`, `record`.
         limit: String,
         /// What was seen and what was allowed.
         detail: String,

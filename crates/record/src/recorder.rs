@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
@@ -188,8 +189,9 @@ impl Recorder {
     }
 
     /// Appends an event that will be durable within 100 ms: the writer takes it as soon as the group
-    /// before it is on disk. Never waits. When more than 4,096 events or 4 MiB wait already, the
-    /// record fails, as it does for a full disk: evidence that cannot keep up stops the run.
+    /// before it is on disk. Never waits. When more than 16,384 events or 16 MiB wait already, the
+    /// record takes no more and fails once they are written: evidence that cannot keep up stops the
+    /// run. Who notes what somebody else may cause without end waits for [`Recorder::room`] first.
     ///
     /// # Errors
     /// [`Error::Closed`] when an earlier append failed, [`Error::TooLarge`].
@@ -203,6 +205,26 @@ impl Recorder {
                 Err(Error::Closed)
             }
         }
+    }
+
+    /// Waits while a thousand events wait to be written already.
+    pub async fn room(&self) {
+        loop {
+            let space = self.inner.shared.space_for_tasks.notified();
+            tokio::pin!(space);
+            space.as_mut().enable();
+            if !self.inner.shared.is_crowded() {
+                return;
+            }
+            space.await;
+        }
+    }
+
+    /// How much of the file is on disk, in bytes, so that a run whose record grows without end can
+    /// be stopped.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.inner.shared.durable.load(Ordering::Acquire)
     }
 
     /// Resolves, with the reason, when evidence can no longer be written: the run must be stopped.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 
 use ringfence_identity::Signer;
@@ -14,8 +15,13 @@ use crate::Error;
 use crate::line::{self, Chain};
 
 /// How much may wait to be written. A disk that is this far behind stops the run.
-pub(crate) const MAX_QUEUED: usize = 4096;
-pub(crate) const MAX_QUEUED_BYTES: usize = 4 << 20;
+pub(crate) const MAX_QUEUED: usize = 16_384;
+pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
+
+/// How much may wait before those who can wait do: far enough below, that all who had room at the
+/// same moment still find it.
+const CROWDED: usize = 1024;
+const CROWDED_BYTES: usize = 2 << 20;
 
 /// What a buffer may keep between groups.
 const KEPT_BYTES: usize = 64 << 10;
@@ -85,6 +91,8 @@ pub(crate) struct Shared {
     space: Condvar,
     pub(crate) space_for_tasks: Notify,
     failure: watch::Sender<Option<Failure>>,
+    /// Bytes of the file that are durable.
+    pub(crate) durable: AtomicU64,
 }
 
 /// Why an event was not queued; the full queue gives the event back.
@@ -101,6 +109,7 @@ impl Shared {
             space: Condvar::new(),
             space_for_tasks: Notify::new(),
             failure: watch::Sender::new(None),
+            durable: AtomicU64::new(0),
         })
     }
 
@@ -136,6 +145,13 @@ impl Shared {
         drop(self.space.wait_while(state, full).unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Whether so much waits that more should wait outside.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let state = self.lock();
+        let much = state.queue.len() >= CROWDED || state.bytes >= CROWDED_BYTES;
+        much && !state.closing && !state.failed
+    }
+
     /// No event after this; what is queued is still written.
     pub(crate) fn close(&self) {
         self.lock().closing = true;
@@ -160,11 +176,14 @@ impl Shared {
         self.announce_space();
     }
 
-    /// Poisons the record because it cannot keep up.
+    /// Takes nothing any more because the disk does not keep up. What waits is still written: whoever
+    /// can make it wait may not make it vanish.
     pub(crate) fn overrun(&self, path: &std::path::Path) {
         let error =
             io::Error::other(format!("{MAX_QUEUED} events wait: the disk does not keep up"));
-        self.fail(&Failure::new(path, &error));
+        let failure = Failure::new(path, &error);
+        self.failure.send_if_modified(|first| first.is_none() && first.replace(failure).is_none());
+        self.close();
     }
 
     pub(crate) fn failures(&self) -> watch::Receiver<Option<Failure>> {
@@ -225,6 +244,7 @@ impl Writer {
                 }
                 return Err(failure);
             }
+            shared.durable.store(self.length, Ordering::Release);
             if let (Some(from), Some(to)) = (group.front(), group.back()) {
                 let start = self.span.take().map_or_else(|| from.at.clone(), |(start, _)| start);
                 self.span = Some((start, to.at.clone()));
@@ -253,3 +273,6 @@ impl Writer {
         written
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use ringfence_policy::Principal;
 use ringfence_record::{Attempt, Event, MachineLog, Recorder, RunId};
 use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
 use ringfence_secrets::Resolver;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -18,6 +19,9 @@ use crate::live::{self, Live};
 use crate::plan::{GATE_PORT, PROXY_PORT};
 use crate::supervise::{Signals, supervise};
 use crate::{Error, Plan, environment, project};
+
+/// Descriptors that the supervisor takes if it may.
+const DESCRIPTORS: u64 = 65_536;
 
 /// What is told while a run goes on.
 pub trait Progress {
@@ -91,6 +95,7 @@ impl Ended {
 /// # Errors
 /// [`Error`] when the run could not start, or its evidence could not be written.
 pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> {
+    more_descriptors();
     let machine = MachineLog::open(&plan.home, Signer::machine(&plan.home)?)?;
     sweep(&plan.home)?;
     let signer = signer(plan)?;
@@ -164,6 +169,17 @@ pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> 
     let ended = outcome?;
     closed?;
     Ok(Finished { run, status: ended.status(), ended_by: ended.by, detail: ended.detail })
+}
+
+/// A tunnel takes two descriptors, and an agent may hold a thousand: with the usual soft limit the
+/// supervisor would have none left for its own work. The sandboxes set limits of their own.
+fn more_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
+    if limit.current.is_some_and(|current| current < most) {
+        // Where it cannot be raised, connections wait until others end.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
+    }
 }
 
 /// What the mode is called once the probe has passed.

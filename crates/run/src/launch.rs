@@ -28,7 +28,15 @@ use crate::{Error, Plan, environment};
 /// How long a server has to end by itself once its stdin is closed.
 const GRACE: Duration = Duration::from_secs(2);
 
-type Started = Result<(Running, OwnedFd, OwnedFd), String>;
+/// A started server: its process, its streams, and its proxy's end.
+struct Parts {
+    running: Running,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    proxy: EndProxy,
+}
+
+type Started = Result<Parts, String>;
 
 struct Order {
     server: ServerId,
@@ -147,25 +155,28 @@ impl Launching {
         self.orders
             .send(Order { server: server.clone(), spec, token, reply })
             .map_err(|_| "the run is ending")?;
-        let (running, stdin, stdout) = started.await.map_err(|_| "the run is ending")??;
+        let Parts { running, stdin, stdout, proxy } =
+            started.await.map_err(|_| "the run is ending")??;
         let stdin = pipe::Sender::from_owned_fd(stdin).map_err(|e| e.to_string())?;
         let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(|e| e.to_string())?;
         Ok(Launched {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             secrets,
-            guard: Box::new(self.watch(server, running)),
+            guard: Box::new(self.watch(server, running, proxy)),
         })
     }
 }
 
 impl Launching {
-    /// Keeps a server's limits until it ends, or is ended.
-    fn watch(&self, server: &ServerId, mut running: Running) -> Ending {
+    /// Keeps a server's limits until it ends, or is ended. Its proxy goes with it: it may still say
+    /// goodbye to somebody.
+    fn watch(&self, server: &ServerId, mut running: Running, proxy: EndProxy) -> Ending {
         let (ending, mut ended) = oneshot::channel();
         let watched = Watched::new(&self.plan.limits, &running);
         let (recorder, server) = (self.recorder.clone(), server.to_string());
         self.runtime.spawn(async move {
+            let _proxy = proxy;
             let mut look = tokio::time::interval(LOOK);
             look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
             loop {
@@ -209,20 +220,26 @@ struct Work {
 }
 
 impl Work {
-    fn start(
-        &self,
-        server: &ServerId,
-        spec: &Spec,
-        token: Token,
-    ) -> Result<(Running, OwnedFd, OwnedFd), Error> {
+    fn start(&self, server: &ServerId, spec: &Spec, token: Token) -> Result<Parts, Error> {
         let mut prepared = native::prepare(spec)?;
         let listener = prepared
             .listeners()
             .pop()
             .ok_or_else(|| Error::Backend("the sandbox handed out no listener".into()))?;
-        let (proxy, who, stopped) =
-            (self.proxy.clone(), Principal::Server(server.clone()), self.stopped.clone());
-        self.runtime.spawn(async move { proxy.serve(listener, who, token, stopped).await });
+        let (proxy, who) = (self.proxy.clone(), Principal::Server(server.clone()));
+        // Ends with the run, and with the server: one that is started again and again would
+        // otherwise leave a listener, and with it a network, each time.
+        let (end, ended) = watch::channel(false);
+        self.runtime.spawn(async move { proxy.serve(listener, who, token, ended).await });
+        let (mut stopped, also) = (self.stopped.clone(), end.clone());
+        self.runtime.spawn(async move {
+            tokio::select! {
+                _ = stopped.wait_for(|stop| *stop) => { let _ = also.send(true); }
+                () = also.closed() => {}
+            }
+        });
+        // Whatever goes wrong below takes the proxy with it.
+        let end = EndProxy(end);
         probed(&self.recorder, server.as_str(), prepared.probe())?;
         let _ = self
             .recorder
@@ -231,7 +248,17 @@ impl Work {
         let (stdin, stdout) = running
             .take_streams()
             .ok_or_else(|| Error::Backend("the sandbox handed out no streams".into()))?;
-        Ok((running, stdin, stdout))
+        Ok(Parts { running, stdin, stdout, proxy: end })
+    }
+}
+
+/// Ends a server's proxy when dropped.
+struct EndProxy(watch::Sender<bool>);
+
+impl Drop for EndProxy {
+    fn drop(&mut self) {
+        // Nobody listens any more only when the run is over already.
+        let _ = self.0.send(true);
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_bundle::{Id, Isolation, Manifest, SecretName, Snapshot, Transport};
+use ringfence_bundle::{Id, Isolation, Manifest, SecretName, Snapshot, Template, Transport};
 use ringfence_policy::{MachinePolicy, Ruleset};
 use ringfence_sandbox::{Limits, Mount, native};
 use ringfence_trust::{Store, TrustedBundle};
@@ -122,6 +122,7 @@ impl Plan {
             project: &project,
             scopes: &scopes,
             protected: &ringfence_adapters::protected(),
+            programs: &programs(manifest, &servers, &project),
             literals: &ruleset.denied_literals(),
             denied_below: ruleset.denies_below_folders(),
             git_configs: &[
@@ -249,6 +250,22 @@ fn servers(
         }
     }
     Ok(found)
+}
+
+/// What of the project servers run.
+fn programs(manifest: &Manifest, servers: &[(Id, Program)], project: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for (id, program) in servers {
+        if let Some(Transport::Stdio { args, .. }) =
+            manifest.servers.get(id).map(|server| &server.transport)
+        {
+            let literal = |arg: &Template| arg.render(|_| Err::<&str, _>(())).ok();
+            let args: Vec<String> = args.iter().filter_map(literal).collect();
+            let args = args.iter().map(String::as_str);
+            found.extend(project::programs(project, &program.file, args));
+        }
+    }
+    found
 }
 
 fn limits(manifest: &Manifest, duration: Option<Duration>) -> Limits {

@@ -6,6 +6,7 @@ mod guards;
 mod links;
 pub(crate) mod made;
 pub(crate) mod outside;
+mod programs;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -19,6 +20,8 @@ use ringfence_sandbox::{Missing, Mount, Rule};
 
 use crate::Error;
 
+pub(crate) use programs::programs;
+
 /// What decides over a project's paths.
 pub(crate) struct Rules<'a> {
     /// Canonical project folder.
@@ -27,6 +30,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) scopes: &'a FsScopes,
     /// What adapters name.
     pub(crate) protected: &'a [Protected],
+    /// What servers run.
+    pub(crate) programs: &'a [PathBuf],
     /// Denied paths without wildcards: they may not be made either.
     pub(crate) literals: &'a [PathBuf],
     /// Whether a denied pattern with wildcards names folders: then a symlink to a folder may give a

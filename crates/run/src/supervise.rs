@@ -18,6 +18,9 @@ use crate::{Error, Plan};
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
 /// How long an agent has to end by itself after it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
+/// Bytes that a run's record may have. Everything that is refused is recorded, so that an agent can
+/// make its record grow as fast as the disk is: some 400,000 decisions are enough for anybody.
+const RECORD: u64 = 256 << 20;
 
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
@@ -94,8 +97,9 @@ pub(crate) async fn supervise(
                 running.kill();
                 kill_at = far;
             }
-            _ = look.tick(), if watched.any() => {
-                if let Some((name, detail)) = watched.exceeded(running) {
+            _ = look.tick() => {
+                let watched = watched.any().then(|| watched.exceeded(running)).flatten();
+                if let Some((name, detail)) = overfull(recorder.bytes(), RECORD).or(watched) {
                     return limit(recorder, running, name, detail).await;
                 }
             }
@@ -148,6 +152,12 @@ async fn limit(
     let _ =
         recorder.commit(Event::LimitReached { limit: name.into(), detail: detail.clone() }).await?;
     Ok(Ended { exit: Some(exit), by: EndedBy::Limit, detail: Some(format!("{name}: {detail}")) })
+}
+
+/// Whether a record of so many bytes is more than one may have.
+fn overfull(bytes: u64, most: u64) -> Option<(&'static str, String)> {
+    (bytes > most)
+        .then(|| ("record", format!("{} MiB written, {} MiB allowed", bytes >> 20, most >> 20)))
 }
 
 /// The limits of one sandbox that the kernel does not keep for it.

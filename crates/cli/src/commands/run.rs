@@ -2,13 +2,16 @@
 
 use std::process::ExitCode;
 
-use ringfence_record::{Entry, Outcome, RunId};
+use ringfence_record::{Outcome, RunId};
 use ringfence_run::{About, EndedBy, Finished, Plan, Progress, Request, Row, View};
 
 use super::{Done, home, user_home};
 use crate::args::{Args, Run};
 use crate::escape::escaped;
 use crate::out::{self, Colour};
+
+/// Rows of a summary.
+const SHOWN: usize = 100;
 
 pub(crate) fn run(args: &Args, run: &Run) -> Done {
     let home = home()?;
@@ -25,9 +28,20 @@ pub(crate) fn run(args: &Args, run: &Run) -> Done {
         return Ok(ExitCode::SUCCESS);
     }
     let finished = ringfence_run::execute(&plan, &Words)?;
-    let events: Vec<Entry> =
-        ringfence_record::read_run(&home, &finished.run)?.collect::<Result<_, _>>()?;
-    let rows = ringfence_run::rows(events.iter().map(|entry| &entry.event));
+    // A record may be large: it is not held whole.
+    let mut fault = None;
+    let entries = ringfence_record::read_run(&home, &finished.run)?;
+    let events = entries.map_while(|entry| match entry {
+        Ok(entry) => Some(entry.event),
+        Err(error) => {
+            fault = Some(error);
+            None
+        }
+    });
+    let rows = ringfence_run::rows(events);
+    if let Some(error) = fault {
+        return Err(error.into());
+    }
     if run.json {
         out::json(&serde_json::json!({ "version": 1, "finished": finished, "rows": rows }));
     }
@@ -77,8 +91,11 @@ fn show(view: &View, json: bool) {
 
 fn summary(finished: &Finished, rows: &[Row]) {
     out::say("");
-    for row in rows {
+    for row in rows.iter().take(SHOWN) {
         out::say(&line(row));
+    }
+    if rows.len() > SHOWN {
+        out::say(&format!("  and {} more, all in the report", rows.len() - SHOWN));
     }
     let how = match finished.ended_by {
         EndedBy::Exit => format!("exited with {}", finished.status),

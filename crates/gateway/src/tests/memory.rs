@@ -14,6 +14,8 @@ use crate::seams::{Boxed, Journal};
 pub(super) struct Memory {
     pub(super) events: Mutex<Vec<Event>>,
     pub(super) full: AtomicBool,
+    /// Nobody hears that an event is durable.
+    pub(super) stuck: AtomicBool,
     pub(super) noted: Notify,
 }
 
@@ -66,7 +68,13 @@ impl Memory {
 
 impl Journal for Memory {
     fn commit(&self, event: Event) -> Boxed<'_, Result<Evidence, String>> {
-        Box::pin(async move { self.add(event).map(|()| Evidence::test()) })
+        Box::pin(async move {
+            self.add(event)?;
+            if self.stuck.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
+            Ok(Evidence::test())
+        })
     }
     fn note(&self, event: Event) -> Result<(), String> {
         self.add(event)

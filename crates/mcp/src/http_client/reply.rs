@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::lines::{lenient, to_model};
 use crate::role::RawClient;
+use crate::strict;
 use crate::upstream::{UpstreamError, UpstreamLimits};
 use crate::{Id, Message};
 
@@ -96,11 +97,23 @@ async fn answer(
         }
         body.extend_from_slice(&chunk);
     }
-    if deliver(&body, id, queue).await? { Ok(()) } else { Err(nonsense("it did not answer")) }
+    if deliver(&body, id, limits, queue).await? {
+        Ok(())
+    } else {
+        Err(nonsense("it did not answer"))
+    }
 }
 
 /// Queues one message. True when it is the answer.
-async fn deliver(text: &[u8], id: &str, queue: &Queue) -> Result<bool, UpstreamError> {
+async fn deliver(
+    text: &[u8],
+    id: &str,
+    limits: UpstreamLimits,
+    queue: &Queue,
+) -> Result<bool, UpstreamError> {
+    if strict::values(text) > limits.values {
+        return Err(nonsense(format!("its answer holds more than {} values", limits.values)));
+    }
     let value: Value =
         serde_json::from_slice(text).map_err(|_| nonsense("its answer is not JSON"))?;
     let message =
@@ -143,7 +156,7 @@ async fn stream(
         for byte in chunk {
             let event = events.push(byte).map_err(|()| too_large(limits))?;
             if let Some(data) = event
-                && deliver(&data, id, queue).await?
+                && deliver(&data, id, limits, queue).await?
             {
                 return Ok(());
             }

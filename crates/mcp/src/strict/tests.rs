@@ -53,10 +53,23 @@ fn refuses_keys_that_differ_only_in_case() {
         r#"{"params":1,"param\u017F":2}"#,
         r#"{"straße":1,"STRASSE":2}"#,
         r#"{"σ":1,"ς":2}"#,
+        r#"{"straße":1,"STRAẞE":2}"#,
+        r#"{"id":1,"\u0130d":2}"#,
+        r#"{"id":1,"\u0131d":2}"#,
     ] {
         assert!(matches!(read(text), Err(StrictError::CollidingKey { .. })), "{text}");
     }
     assert!(read(r#"{"name":"read","names":"write"}"#).is_ok());
+}
+
+#[test]
+fn folds_every_character_together_with_its_other_cases() {
+    for c in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
+        let own = fold(&c.to_string());
+        assert_eq!(own, fold(&c.to_uppercase().to_string()), "{c:?}");
+        assert_eq!(own, fold(&c.to_lowercase().to_string()), "{c:?}");
+        assert_eq!(own, fold(&own), "{c:?}");
+    }
 }
 
 #[test]
@@ -147,6 +160,22 @@ fn bounds_depth_and_size() {
 }
 
 #[test]
+fn bounds_the_number_of_values() {
+    let limits = Limits { values: 5, ..Limits::default() };
+    for (text, ok) in [
+        ("[1,2,3,4]", true),
+        ("[1,2,3,4,5]", false),
+        (r#"{"a":{"b":[1,2]}}"#, true),
+        (r#"[[],[],[]]"#, false),
+        (r#"["[[[[[,,,,,{{{{","\",\",","\\"]"#, true),
+    ] {
+        let read = parse(text.as_bytes(), limits);
+        assert_eq!(read.is_ok(), ok, "{text}: {read:?}");
+        assert!(ok || read == Err(StrictError::TooMany { limit: 5 }), "{text}");
+    }
+}
+
+#[test]
 fn errors_hold_no_long_or_raw_text() {
     let key = "\u{1b}[31m".repeat(1000);
     let text = json!({ key.clone(): 1 }).to_string().replace('}', &format!(",{}:2}}", json!(key)));
@@ -174,7 +203,20 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(count).sum(),
+        Value::Object(map) => map.values().map(count).sum(),
+        _ => 0,
+    }
+}
+
 proptest! {
+    #[test]
+    fn values_are_never_counted_short(value in values()) {
+        assert!(super::values(value.to_string().as_bytes()) >= count(&value));
+    }
+
     #[test]
     fn never_panics(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
         let _ = parse(&bytes, Limits::default());

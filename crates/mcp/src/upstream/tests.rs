@@ -1,3 +1,5 @@
+mod hostile;
+
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ async fn http(url: &str) -> Result<Upstream, UpstreamError> {
 
 async fn stdio(io: DuplexStream, opening: Opening) -> Result<Upstream, UpstreamError> {
     let (read, write) = tokio::io::split(io);
-    let limits = UpstreamLimits { message: 4096, junk: 10 };
+    let limits = UpstreamLimits { message: 4096, junk: 10, values: 1000 };
     Upstream::stdio(read, write, limits, opening, WAIT).await
 }
 

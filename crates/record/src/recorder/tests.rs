@@ -95,6 +95,36 @@ fn a_writer_that_cannot_keep_up_fails_closed() {
     drop(reader);
 }
 
+#[tokio::test]
+async fn whoever_waits_for_room_waits_for_the_disk() {
+    use std::io::Read as _;
+    let home = tempfile::tempdir().unwrap();
+    let signer = Signer::machine(home.path()).unwrap();
+    // A pipe that nobody reads is a disk that does not keep up.
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let file = File::from(std::os::fd::OwnedFd::from(writer));
+    let recorder = Recorder::over(file, PathBuf::from("pipe"), &RunId::fresh(), signer).unwrap();
+    recorder.room().await;
+    let big = Event::SandboxStarted { principal: "x".repeat(100 << 10) };
+    recorder.note(big.clone()).unwrap();
+    // The writer has begun, and waits with the first group.
+    reader.read_exact(&mut [0]).unwrap();
+    for _ in 0..40 {
+        recorder.note(big.clone()).unwrap();
+    }
+    let short = Duration::from_millis(50);
+    assert!(tokio::time::timeout(short, recorder.room()).await.is_err());
+    let draining = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        while reader.read(&mut [0; 65536]).is_ok_and(|n| n > 0) {
+            all.push(());
+        }
+    });
+    recorder.room().await;
+    drop(recorder);
+    draining.join().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_and_threads_share_one_chain() {
     let home = Home::new();

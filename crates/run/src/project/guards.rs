@@ -1,5 +1,5 @@
 //! What a write scope never opens: Ringfence's own folder, git's hooks and configuration, the
-//! configuration of agent CLIs.
+//! configuration of agent CLIs, the programs of servers.
 
 use std::path::{Path, PathBuf};
 
@@ -49,6 +49,16 @@ pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Resul
             missing_parents(rules, path, plan);
             read_only(rules, path, empty(protected.kind), plan)?;
         }
+    }
+    for path in rules.programs {
+        // A link is kept by the folder that it is in.
+        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let path = match folder {
+            Some(folder) if rules.project.join(path).is_symlink() => folder,
+            _ => path,
+        };
+        read_only(rules, path, Missing::Present, plan)?;
+        pin_parents(rules, path, plan);
     }
     for path in rules.literals {
         if writable(rules.scopes, path) {

@@ -14,6 +14,7 @@ struct Case {
     deny: Vec<&'static str>,
     literals: Vec<PathBuf>,
     below: Vec<&'static str>,
+    programs: Vec<PathBuf>,
 }
 
 impl Case {
@@ -33,6 +34,7 @@ impl Case {
             deny: Vec::new(),
             literals: Vec::new(),
             below: Vec::new(),
+            programs: Vec::new(),
         }
     }
 
@@ -52,6 +54,7 @@ impl Case {
             literals: &self.literals,
             denied_below: !self.below.is_empty(),
             git_configs: &[self.dir.path().join("person.gitconfig")],
+            programs: &self.programs,
             denied: &|relative, _| {
                 self.below.contains(&relative)
                     || self.deny.iter().any(|d| Path::new(relative).file_name() == Some(d.as_ref()))
@@ -62,6 +65,44 @@ impl Case {
 
 fn rule_of(mounts: &[Mount], path: &str) -> Option<Rule> {
     mounts.iter().find(|m| m.path == Path::new(path)).map(|m| m.rule)
+}
+
+#[test]
+fn what_a_server_runs_is_not_written_by_the_agent() {
+    let mut case = Case::new(&[""]);
+    case.file("server.py").file("tools/mcp/main.js").file("venv/real/python").file("data.db");
+    let project = case.dir.path().canonicalize().unwrap();
+    std::os::unix::fs::symlink("real/python", project.join("venv/python")).unwrap();
+    std::os::unix::fs::symlink("tools/mcp", project.join("linked")).unwrap();
+    let found = |file: &str, args: &[&str]| {
+        let found = super::programs(&project, &project.join(file), args.iter().copied());
+        found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+    };
+    let outside = "/usr/bin/env";
+    assert_eq!(found(outside, &["server.py", "-v", "data.db", "absent.py", "."]), ["server.py"]);
+    assert_eq!(found(outside, &["--main=./tools/mcp/../mcp/main.js"]), ["tools/mcp/main.js"]);
+    assert_eq!(found(outside, &["linked/main.js"]), ["linked", "tools/mcp/main.js"]);
+    assert_eq!(found("./venv/python", &[]), ["venv/python", "venv/real/python"]);
+
+    case.programs = ["server.py", "tools/mcp/main.js", "venv/python"].map(PathBuf::from).to_vec();
+    let mounts = case.mounts().unwrap();
+    for (path, rule) in [
+        ("server.py", Some(Rule::ReadOnly)),
+        ("tools/mcp/main.js", Some(Rule::ReadOnly)),
+        ("tools/mcp", Some(Rule::Pinned)),
+        ("tools", Some(Rule::Pinned)),
+        ("venv", Some(Rule::ReadOnly)),
+        ("data.db", None),
+    ] {
+        assert_eq!(rule_of(&mounts, path), rule, "{path}");
+    }
+    // A link at the top cannot be kept.
+    case.programs = vec!["linked".into()];
+    assert!(matches!(case.mounts(), Err(Error::Project { .. })));
+    // Nothing is needed where the agent writes elsewhere.
+    case.scopes.write = vec!["src".into()];
+    case.file("src/x");
+    assert!(rule_of(&case.mounts().unwrap(), "linked").is_none());
 }
 
 #[test]

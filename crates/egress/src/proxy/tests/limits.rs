@@ -57,6 +57,20 @@ async fn a_head_that_does_not_end_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn nothing_is_judged_while_the_record_is_far_behind() {
+    let world = World::new().await;
+    world.notes.behind.send_replace(true);
+    let mut client = world.connect().await;
+    client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    assert!(timeout(SHORT, client.read_exact(&mut answer)).await.is_err());
+    assert!(world.notes.all().is_empty());
+    world.notes.behind.send_replace(false);
+    timeout(PATIENCE, client.read_exact(&mut answer)).await.expect("it is answered").unwrap();
+    assert_eq!((&answer[..], world.notes.all().len()), (&b"HTTP/1.1 407"[..], 1));
+}
+
+#[tokio::test]
 async fn a_connection_without_a_request_ends_and_is_no_event() {
     let world = with(|limits| limits.waiting = SHORT).await;
     let mut client = world.connect().await;
