@@ -11,10 +11,10 @@ use crate::{Error, Snapshot, files};
 /// one, so that a crash leaves the one or the other.
 ///
 /// # Errors
-/// [`Error::Io`]: the folder is a symlink, not writable, or full. The old lock is still there then.
+/// [`Error::Write`]: the folder is a symlink, not writable, or full. The old lock is still there then.
 pub fn write_lock(snapshot: &Snapshot, text: &str) -> Result<(), Error> {
     replace(snapshot, text)
-        .map_err(|source| Error::Io { path: snapshot.folder().join("ringfence.lock"), source })
+        .map_err(|source| Error::Write { path: snapshot.folder().join("ringfence.lock"), source })
 }
 
 fn replace(snapshot: &Snapshot, text: &str) -> std::io::Result<()> {
