@@ -126,3 +126,19 @@ fn without_a_write_scope_the_project_is_read_only() {
         }
     });
 }
+
+#[test]
+fn a_machine_policy_of_another_user_is_not_obeyed() {
+    each_user(|who| {
+        let project = Project::ready(who, crate::bundles::SMALL);
+        let file = project.machine("[policy]\nmax_duration_seconds = 60\n");
+        project.run(&["true"]).ok().done();
+        if !ringfence_tests::Who::suite_is_root() {
+            return;
+        }
+        std::os::unix::fs::chown(&file, Some(0), Some(0)).expect("root may");
+        project.run(&["true"]).ok().done();
+        std::os::unix::fs::chown(&file, Some(1234), None).expect("root may");
+        project.run(&["true"]).expect(1).says(&["machine.toml", "1234"]).done();
+    });
+}
