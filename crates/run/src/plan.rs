@@ -111,9 +111,13 @@ impl Plan {
         separate(&project, &request.home, &request.user_home)?;
         let program = command(request, manifest, &project)?;
         let servers = servers(request, manifest, &project)?;
-        let scopes = ruleset.scopes(&request.user_home, &request.home)?;
+        // By their real paths: what is mounted is named by its real path too, and a symlink on the
+        // way to either must not hide that it lies in there.
+        let (user_home, home) = (real(&request.user_home), real(&request.home));
+        let scopes = ruleset.scopes(&user_home, &home)?;
         let denied = |relative: &str, absolute: &str| ruleset.denied(relative, absolute).is_some();
-        project::outside::check(&scopes.read_outside, &denied)?;
+        let never = [home, user_home.join(".ssh"), user_home.join(".gnupg")];
+        project::outside::check(&scopes.read_outside, &denied, &never)?;
         let mounts = project::mounts(&Rules {
             project: &project,
             scopes: &scopes,
@@ -190,10 +194,14 @@ pub(crate) fn level(isolation: Isolation) -> &'static str {
     }
 }
 
+/// A folder's real path, or the given one where there is none.
+fn real(folder: &Path) -> PathBuf {
+    folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
+}
+
 /// A project that holds the machine's state, or lies in it, would let the agent at it.
 fn separate(project: &Path, home: &Path, user_home: &Path) -> Result<(), Error> {
-    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-    let user_home = user_home.canonicalize().unwrap_or_else(|_| user_home.to_owned());
+    let (home, user_home) = (real(home), real(user_home));
     let refuse =
         |reason: &str| Err(Error::Project { path: project.to_owned(), reason: reason.into() });
     if project == Path::new("/") || project == user_home {
