@@ -124,3 +124,34 @@ fn a_broken_store_trusts_nothing() {
         project.run(&["true"]).ok().done();
     });
 }
+
+#[test]
+fn with_json_stdout_is_one_value() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(MIRROR);
+        project.lock();
+        // Nobody is at a terminal: the review goes where people read, the error is the value.
+        let asked = project.ringfence(&["trust", "--json"]).expect(1);
+        assert!(asked.json()["error"]["next"].as_str().is_some_and(|next| next.contains("--yes")));
+        let digest = project.preview();
+        let yes = project.ringfence(&["trust", "--yes", "--consented", &digest, "--json"]).ok();
+        assert_eq!(yes.json()["trusted"], true);
+        let again = project.ringfence(&["trust", "--json"]).ok();
+        assert_eq!(again.json()["consent_digest"], digest.as_str());
+        let back = project.ringfence(&["trust", "--revoke", "--json"]).ok();
+        assert_eq!(back.json()["was_trusted"], true);
+    });
+}
+
+#[test]
+fn consent_to_a_project_that_is_gone_can_be_taken_back() {
+    each_user(|who| {
+        let project = Project::ready(who, MIRROR);
+        std::fs::rename(project.path(), project.root().join("moved")).expect("our own folder");
+        let back = project.ringfence(&["trust", "--revoke", "--json"]).ok();
+        assert_eq!(back.json()["was_trusted"], true);
+        let list = project.ringfence(&["trust", "--list", "--json"]).ok().json();
+        assert_eq!(list["trusted"], serde_json::json!({}));
+    });
+}

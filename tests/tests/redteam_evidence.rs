@@ -258,3 +258,39 @@ fn a_full_disk_stops_the_call() {
         assert_ne!(cases.output.status, 0, "a run whose record failed does not end well");
     });
 }
+
+#[test]
+fn a_cut_is_not_hidden_by_what_comes_after() {
+    each_user(|who| {
+        let project = recorded(who);
+        let (log, copy) = (machine(&project), machine(&project).with_file_name("machine.head"));
+        let (good, head) = (fs::read(&log).expect("the log"), fs::read(&copy).expect("the copy"));
+        project.run(&["true"]).ok().done();
+        project.ringfence(&["audit", "verify"]).ok().done();
+
+        // Without its last group, without everything, without everything and with an old copy gone.
+        let ends: Vec<_> = good.iter().enumerate().filter(|(_, b)| **b == b'\n').collect();
+        let cut = &good[..=ends[ends.len() - 3].0];
+        let later = (fs::read(&log).expect("the log"), fs::read(&copy).expect("the copy"));
+        for (what, left, head) in [
+            ("cut", cut, Some(&head)),
+            ("emptied", &b""[..], Some(&head)),
+            ("cut, its copy deleted", cut, None),
+        ] {
+            fs::write(&log, left).expect("our own file");
+            match head {
+                Some(head) => fs::write(&copy, head).expect("our own file"),
+                None => fs::remove_file(&copy).expect("our own file"),
+            }
+            let run = project.run(&["true"]);
+            assert_eq!(run.status, 255, "{what}: {}", run.stderr);
+            assert!(run.stderr.contains("audit verify"), "{what}: {}", run.stderr);
+            let verify = project.ringfence(&["audit", "verify"]);
+            assert_eq!(verify.status, 1, "{what}: {}{}", verify.stdout, verify.stderr);
+        }
+        fs::write(&log, later.0).expect("our own file");
+        fs::write(&copy, later.1).expect("our own file");
+        project.run(&["true"]).ok().done();
+        project.ringfence(&["audit", "verify"]).ok().done();
+    });
+}

@@ -200,3 +200,49 @@ fn the_machines_state_cannot_be_granted_by_its_real_name() {
         }
     });
 }
+
+#[test]
+fn a_machine_policy_of_another_user_is_not_obeyed() {
+    each_user(|who| {
+        let project = Project::ready(who, crate::bundles::SMALL);
+        let file = project.machine("[policy]\nmax_duration_seconds = 60\n");
+        project.run(&["true"]).ok().done();
+        if !ringfence_tests::Who::suite_is_root() {
+            return;
+        }
+        std::os::unix::fs::chown(&file, Some(0), Some(0)).expect("root may");
+        project.run(&["true"]).ok().done();
+        std::os::unix::fs::chown(&file, Some(1234), None).expect("root may");
+        project.run(&["true"]).expect(1).says(&["machine.toml", "1234"]).done();
+    });
+}
+
+#[test]
+fn the_machines_state_is_not_read_by_another_name_of_it() {
+    each_user(|who| {
+        let mut project = Project::new(who);
+        // The state by a path with a symlink in it, the grant by the real one.
+        for name in ["real/state", "real/free"] {
+            std::fs::create_dir_all(project.root().join(name)).expect("our own folder");
+        }
+        who.own(&project.root().join("real"));
+        std::os::unix::fs::symlink("real", project.root().join("link")).expect("our own folder");
+        let state = project.root().join("link/state").display().to_string();
+        project.env("RINGFENCE_HOME", &state);
+        let real = project.root().join("real").canonicalize().expect("it is there");
+        let grant = |path: &str| {
+            project.manifest(&format!(
+                "version = 1\n[policy.filesystem]\nread = [\"**\", \"{}{path}/**\"]\n",
+                real.display()
+            ));
+            project.lock();
+            project.trust();
+            project.run(&["ls", &format!("{}{path}", real.display())])
+        };
+        grant("/free").ok().done();
+        for path in ["", "/state", "/state/identities"] {
+            let run = grant(path);
+            assert_eq!(run.status, 3, "{path}: {}{}", run.stdout, run.stderr);
+        }
+    });
+}

@@ -14,6 +14,14 @@ pub enum Error {
     /// The strict parse found these; at least one is an error.
     #[error("{} problem(s) in the bundle", .0.len())]
     Invalid(Vec<Diagnostic>),
+    /// The lock could not be written; the one that was there still is.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A file could not be read.
     #[error("cannot read {path}: {source}")]
     Io {

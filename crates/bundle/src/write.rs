@@ -19,10 +19,10 @@ const FOLDER: &str = ".ringfence";
 /// one, so that a crash leaves the one or the other.
 ///
 /// # Errors
-/// [`Error::Io`]: the folder is a symlink, not writable, or full. The old lock is still there then.
+/// [`Error::Write`]: the folder is a symlink, not writable, or full. The old lock is still there then.
 pub fn write_lock(snapshot: &Snapshot, text: &str) -> Result<(), Error> {
     replace(snapshot, text)
-        .map_err(|source| Error::Io { path: snapshot.folder().join("ringfence.lock"), source })
+        .map_err(|source| Error::Write { path: snapshot.folder().join("ringfence.lock"), source })
 }
 
 /// Makes a bundle's folder and in it a first manifest with this text, and a `.gitignore` that keeps
@@ -35,12 +35,18 @@ pub fn write_first(project: &Path, text: &str) -> Result<PathBuf, Error> {
     let path = project.join(FOLDER).join("ringfence.toml");
     let write = || {
         let root = files::open_root(project)?;
-        match mkdirat(&root, FOLDER, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let made = match mkdirat(&root, FOLDER, Mode::from_raw_mode(0o755)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
-        }
+        };
         let folder = open_folder(&root)?;
-        create(&folder, "ringfence.toml", text)?;
+        create(&folder, "ringfence.toml", text).inspect_err(|_| {
+            if made {
+                // Goes only when it is empty, as it was made.
+                let _ = unlinkat(&root, FOLDER, AtFlags::REMOVEDIR);
+            }
+        })?;
         match create(&folder, ".gitignore", "ringfence.local.toml\n") {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             other => other,

@@ -1,25 +1,15 @@
 //! Text from elsewhere, made safe for a terminal.
 
-/// The text with everything that could move, hide or colour other text shown as an escape.
-pub(crate) fn escaped(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let plain = c == ' ' || !(c.is_control() || c.is_whitespace() || is_hidden(c));
-            let escape = (!plain).then(|| c.escape_default());
-            escape.into_iter().flatten().chain(plain.then_some(c))
-        })
-        .collect()
-}
+use ringfence_trust::review::shown;
 
-/// Invisible and direction-changing characters (Unicode 16, `Default_Ignorable_Code_Point` and
-/// `Bidi_Control`, the ranges that matter in running text).
-fn is_hidden(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
-        | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
-        | '\u{e0000}'..='\u{e0fff}')
+/// Most characters of one text; what is cut says so.
+const MOST: usize = 2000;
+
+/// The text with everything that could move, hide or colour other text shown as an escape, as in
+/// the review that a person says yes to. Cut after 2,000 characters, with how many are left out and
+/// the digest of the whole.
+pub(crate) fn escaped(text: &str) -> String {
+    shown(text, MOST)
 }
 
 #[cfg(test)]
@@ -30,8 +20,10 @@ mod tests {
     fn what_could_deceive_is_shown() {
         assert_eq!(escaped("héllo wörld 你好"), "héllo wörld 你好");
         assert_eq!(
-            escaped("a\x1b[2Kb\r\n\u{202e}c\u{200b}"),
-            "a\\u{1b}[2Kb\\r\\n\\u{202e}c\\u{200b}"
+            escaped("a\x1b[2Kb\r\n\u{202e}c\u{200b}\u{2800}\u{3000}d"),
+            "a\\u{1b}[2Kb\\r\\n\\u{202e}c\\u{200b}\\u{2800}\\u{3000}d"
         );
+        assert_eq!(escaped("a   b"), "a \\u{20}\\u{20}b");
+        assert!(escaped(&"x".repeat(10_000)).contains("… (8000 more characters, sha256:"));
     }
 }

@@ -62,7 +62,7 @@ impl Failure {
             out::say(&format!("  {}", escaped(line)));
         }
         if let Some(next) = &self.next {
-            out::say(&format!("  next: {next}"));
+            out::say(&format!("  next: {}", escaped(next)));
         }
         ExitCode::from(status)
     }

@@ -23,8 +23,9 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    match commands::run(&args) {
+    let status = match commands::run(&args) {
         Ok(status) => status,
         Err(failure) => failure.report(args.json()),
-    }
+    };
+    if out::lost() { ExitCode::from(255) } else { status }
 }

@@ -1,9 +1,10 @@
 //! Words for people on stderr, data on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the one place that prints")]
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use ringfence_bundle::{Diagnostic, Severity};
+use ringfence_bundle::{Diagnostic, Severity, first_invisible};
 
 use crate::escape::escaped;
 
@@ -16,11 +17,26 @@ pub(crate) enum Colour {
     Dim,
 }
 
+/// Whether data could not be printed.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Whether some data did not reach stdout, though its reader is still there: a full disk. What was
+/// printed is then not the whole, and the status must say so.
+pub(crate) fn lost() -> bool {
+    LOST.load(Ordering::Relaxed)
+}
+
 /// Prints a line of data.
 pub(crate) fn data(text: &str) {
     let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));
     // A reader that has gone away has all it wanted.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));
+    if let Err(error) = written.and_then(|()| out.flush())
+        && error.kind() != ErrorKind::BrokenPipe
+        && !LOST.swap(true, Ordering::Relaxed)
+    {
+        say(&format!("{}: cannot print: {error}", paint(Colour::Red, "error")));
+    }
 }
 
 /// Prints a value as one line of JSON.
@@ -53,6 +69,18 @@ fn colours() -> bool {
     std::io::stderr().is_terminal() && !set("NO_COLOR")
 }
 
+/// A line of a file, one character for each of its own, so that a mark below it stands right, and
+/// none that a terminal acts on.
+fn literal(line: &str) -> String {
+    line.chars()
+        .map(|c| match c {
+            c if c.is_whitespace() => ' ',
+            c if first_invisible(c.encode_utf8(&mut [0; 4])).is_some() => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
 /// Shows a finding with its place.
 pub(crate) fn diagnostic(finding: &Diagnostic) {
     let (colour, word) = match finding.severity {
@@ -67,11 +95,16 @@ pub(crate) fn diagnostic(finding: &Diagnostic) {
     if let Some(place) = &finding.at {
         let number = place.line.to_string();
         let margin = " ".repeat(number.len());
-        say(&format!("{margin}--> {}:{}:{}", place.file.display(), place.line, place.column));
-        let shown: String = escaped(&place.text).chars().take(160).collect();
+        say(&format!(
+            "{margin}--> {}:{}:{}",
+            escaped(&place.file.to_string_lossy()),
+            place.line,
+            place.column
+        ));
+        let shown: String = literal(&place.text).chars().take(160).collect();
         say(&format!("{number} | {shown}"));
         let before: String = place.text.chars().take(place.column.saturating_sub(1)).collect();
-        let indent = escaped(&before).chars().count().min(160);
+        let indent = literal(&before).chars().count().min(160);
         let width = place.width.clamp(1, 160);
         say(&format!("{margin} | {}{}", " ".repeat(indent), paint(colour, &"^".repeat(width))));
     }
@@ -79,6 +112,6 @@ pub(crate) fn diagnostic(finding: &Diagnostic) {
         say(&format!("  help: {}", escaped(help)));
     }
     if let Some(next) = &finding.next {
-        say(&format!("  next: {next}"));
+        say(&format!("  next: {}", escaped(next)));
     }
 }

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use ringfence_bundle::{Capability, Diagnostic, Isolation, Manifest, OnTimeout};
+use ringfence_bundle::{Diagnostic, Isolation, Manifest, OnTimeout, floor, parse_usd};
 use serde::{Deserialize, Serialize};
 
-use crate::decimal::parse_usd;
 use crate::error::finding;
 use crate::list::{List, Query, Verdict};
 use crate::pattern::{Kind, NamePattern};
@@ -132,23 +131,9 @@ fn lower(a: &Option<String>, b: &Option<String>) -> Option<String> {
     }
 }
 
-/// The isolation that a declared capability asks for, as the manifest page tables it.
-fn floor(capability: Capability) -> Isolation {
-    match capability {
-        Capability::ReadFile | Capability::WriteFile => Isolation::Process,
-        Capability::WebSearch | Capability::ExternalApi | Capability::SendEmail => {
-            Isolation::Network
-        }
-        Capability::SpawnSubagent | Capability::ExternalTransfer | Capability::DeleteRecords => {
-            Isolation::Kernel
-        }
-    }
-}
-
 /// The stronger of the declared level and the floor.
 pub(crate) fn declared_isolation(manifest: &Manifest) -> Isolation {
-    let floor = manifest.capabilities.iter().copied().map(floor).max().unwrap_or_default();
-    manifest.sandbox.isolation.unwrap_or_default().max(floor)
+    manifest.sandbox.isolation.unwrap_or_default().max(floor(&manifest.capabilities))
 }
 
 /// A compiled `credentials` ceiling.

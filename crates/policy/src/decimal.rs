@@ -86,13 +86,5 @@ impl PartialOrd for Decimal {
     }
 }
 
-/// Parses an amount of money as files spell it: digits, at most eight of them behind a point, no
-/// sign and no exponent.
-pub(crate) fn parse_usd(text: &str) -> Option<Decimal> {
-    let plain = text.len() <= 40 && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let places = text.split_once('.').map_or(0, |(_, places)| places.len());
-    (plain && places <= 8).then(|| Decimal::parse(text)).flatten()
-}
-
 #[cfg(test)]
 mod tests;

@@ -55,6 +55,12 @@ pub(crate) fn read(home: &Path, path: &Path) -> Result<Option<String>, Error> {
         let message = "machine.toml is not a regular file".to_owned();
         return Err(fail(message, "expected a text file", list));
     }
+    let me = rustix::process::geteuid().as_raw();
+    if metadata.uid() != me && metadata.uid() != 0 {
+        let message = format!("machine.toml belongs to user {}, who can change it", metadata.uid());
+        let help = "whoever can write it can widen every rule in it";
+        return Err(fail(message, help, list));
+    }
     if metadata.mode() & 0o022 != 0 {
         let message = format!(
             "machine.toml may be written by others than its owner (mode {:03o})",

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use ringfence_bundle::{Isolation, Pattern, Place, PolicyTables, ServerId};
+use ringfence_bundle::{Isolation, Pattern, Place, PolicyTables, ServerId, parse_usd};
 use serde::Serialize;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::decimal::parse_usd;
 use crate::decision::{AGENT, EVERYONE};
 use crate::decode::{Decoder, entries};
 use crate::pattern::{Kind, NamePattern, PathPattern, Problem, parse_deny};

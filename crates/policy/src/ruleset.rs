@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringfence_bundle::{
-    ApprovalRule, Host, Isolation, Manifest, PredicateTest, ServerId, Transport,
+    ApprovalRule, Endpoint, Host, Isolation, Manifest, PredicateTest, ServerId, Transport,
 };
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
@@ -49,9 +49,9 @@ impl Ruleset {
     pub fn compile(machine: &MachinePolicy, manifest: &Manifest) -> Result<Self, Error> {
         let mut findings = ceilings::findings(machine, manifest);
         let mut gateway_only = BTreeMap::new();
-        let mut keep = |what: String, url: &str| match url_host(url) {
-            Ok(host) => {
-                gateway_only.entry(host).or_insert(what);
+        let mut keep = |what: String, url: &str| match Endpoint::parse(url) {
+            Ok(endpoint) => {
+                gateway_only.entry(endpoint.host).or_insert(what);
             }
             Err(reason) => findings.push(finding(
                 "bad-address",
@@ -206,32 +206,6 @@ fn approval(rule: &ApprovalRule) -> Approval {
         },
     });
     Approval { server: rule.server.clone(), tool: rule.tool.clone(), when }
-}
-
-/// The host of an `http:` or `https:` address (RFC 3986, section 3.2). Refuses the spellings on
-/// which parsers differ, so that the fenced host is the one that is dialled.
-fn url_host(url: &str) -> Result<Host, String> {
-    if !url.is_ascii() || url.bytes().any(|b| b <= b' ' || b == 0x7f || b == b'\\') {
-        return Err(
-            "the address holds a space, a backslash or a character that is not ASCII".into()
-        );
-    }
-    let (scheme, rest) = url.split_once("://").ok_or("the address has no scheme")?;
-    if !scheme.eq_ignore_ascii_case("https") && !scheme.eq_ignore_ascii_case("http") {
-        return Err("the address is neither https nor http".into());
-    }
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    if authority.contains('@') {
-        return Err("the address holds a user name".into());
-    }
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => {
-            port.parse::<u16>().map_err(|_| "the address has a bad port")?;
-            host
-        }
-        _ => authority,
-    };
-    Host::parse(host).map_err(|error| format!("its host is refused: {}", error.reason))
 }
 
 #[cfg(test)]

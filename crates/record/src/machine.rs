@@ -1,7 +1,7 @@
 //! The machine's chain: run openings, seals and trust changes, written by many processes in turn.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,10 @@ const NAME: &str = "machine.jsonl";
 /// A copy of the last commit line, written after every append: a log whose end is cut away does not
 /// reach it.
 pub(crate) const HEAD: &str = "machine.head";
+
+/// Lines that a first append makes at most, with the mark of a torn one before it. Its writer may be
+/// killed before there is a copy.
+const FIRST_GROUP: u64 = 3;
 
 /// What ends a torn line. The space keeps a line that lacked only its end from becoming a whole one.
 const CLOSE: &[u8] = b" \n";
@@ -60,13 +64,15 @@ impl MachineLog {
     ///
     /// # Errors
     /// [`Error::Write`], [`Error::Read`], [`Error::Damaged`] when the end of the log is no torn
-    /// write, [`Error::TooLarge`].
+    /// write or the copy of the last signed line shows that lines are gone: an append would hide
+    /// that, [`Error::TooLarge`].
     pub fn append(&self, event: Event) -> Result<Receipt, Error> {
         let event = line::encode(&event)?;
         let fail = |source| Error::Write { path: self.path.clone(), source };
         // Opened anew each time: a lock belongs to an open file, so threads exclude each other too.
         let (mut file, length) = self.lock().map_err(fail)?;
         let tail = self.tail(&file, length)?;
+        self.check_end(&tail.chain)?;
 
         let mut lines = Vec::new();
         let mut chain = tail.chain;
@@ -124,12 +130,52 @@ impl MachineLog {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::openat(&self.folder, HEAD, flags, Mode::RUSR | Mode::WUSR)?;
         let file = File::from(file);
+        let before = file.metadata()?.len();
         file.write_all_at(line, 0)?;
-        if file.metadata()?.len() > line.len() as u64 {
-            file.set_len(line.len() as u64)
-        } else {
-            Ok(())
+        let now = line.len() as u64;
+        if before > now {
+            file.set_len(now)?;
         }
+        if before != now {
+            // A copy that a power cut left empty or cut off would stop the next append. Its length
+            // changes when it is made and then at powers of ten.
+            file.sync_all()?;
+            fs::fsync(&self.folder)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to go on from an end that is not the one the copy knows of: the next copy would be
+    /// of the new end, and nothing would show any more that lines are gone.
+    fn check_end(&self, end: &Chain) -> Result<(), Error> {
+        let head = self.path.with_file_name(HEAD);
+        let damaged = |path: &Path, line, reason: String| {
+            let reason = format!("{reason}; `ringfence audit verify` shows what is left");
+            Err(Error::Damaged { path: path.to_owned(), line, reason })
+        };
+        let line = match read_head(&head) {
+            Head::None if end.seq <= FIRST_GROUP => return Ok(()),
+            Head::None => {
+                return damaged(&head, 1, "the copy of the last signed line is gone".to_owned());
+            }
+            Head::Bad => return damaged(&head, 1, "is not a signed line".to_owned()),
+            Head::Line(line) => line,
+        };
+        let own = self.signer.did().as_str();
+        if line.commit().is_none_or(|(key, valid)| !valid || key != own) {
+            let reason = "is not signed by this machine's key, which may be another than it was";
+            return damaged(&head, 1, reason.to_owned());
+        }
+        let next = line.seq.saturating_add(1);
+        if next > end.seq {
+            let reason = format!("the log ends before its last signed line, number {}", line.seq);
+            return damaged(&self.path, end.seq.saturating_add(1), reason);
+        }
+        if next == end.seq && line.hash != end.head {
+            let reason = format!("line number {} is not the one that was signed", line.seq);
+            return damaged(&self.path, end.seq, reason);
+        }
+        Ok(())
     }
 
     /// The chain after the last commit line, and what lies behind that line.
@@ -155,6 +201,28 @@ impl MachineLog {
                 return Err(Error::Damaged { path, line: 0, reason });
             }
         }
+    }
+}
+
+/// The copy of the last signed line.
+pub(crate) enum Head {
+    Line(Box<Line>),
+    Bad,
+    None,
+}
+
+/// Reads the copy. Whether its signature holds is not looked at.
+pub(crate) fn read_head(path: &Path) -> Head {
+    let Ok(file) = paths::open(path) else {
+        return if path.symlink_metadata().is_ok() { Head::Bad } else { Head::None };
+    };
+    let mut bytes = Vec::new();
+    if file.take(MAX_LINE as u64 + 1).read_to_end(&mut bytes).is_err() {
+        return Head::Bad;
+    }
+    match bytes.strip_suffix(b"\n").map(Line::parse) {
+        Some(Ok(line)) if is_commit(&line) => Head::Line(Box::new(line)),
+        _ => Head::Bad,
     }
 }
 

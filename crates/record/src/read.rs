@@ -172,12 +172,19 @@ impl Entries {
     /// Reads up to the next commit line. False when there is none.
     fn fill(&mut self) -> Result<bool, Error> {
         let mut damage = None;
+        let mut damaged = 0;
         loop {
             let entry = match self.read() {
                 Ok(Some(entry)) => entry,
                 Ok(None) => return Ok(false),
                 Err(error @ Error::Damaged { .. }) => {
-                    damage.get_or_insert(error);
+                    let first = damage.take().unwrap_or(error);
+                    damaged += 1;
+                    // No write that was cut off leaves so much.
+                    if damaged > MAX_GROUP {
+                        return Err(first);
+                    }
+                    damage = Some(first);
                     continue;
                 }
                 Err(error) => return Err(error),

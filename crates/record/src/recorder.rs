@@ -103,7 +103,11 @@ impl Recorder {
             return Err(fail(errno.into()));
         }
         let key = signer.did().to_string();
-        let _receipt = machine.append(Event::RunOpened { run: run.clone(), key })?;
+        if let Err(error) = machine.append(Event::RunOpened { run: run.clone(), key }) {
+            // Nobody knows of it, and it holds nothing.
+            drop(std::fs::remove_dir_all(runs.join(run.as_str())));
+            return Err(error);
+        }
         Self::over(file, path, run, signer)
     }
 

@@ -95,13 +95,16 @@ struct Target {
     run: RunId,
     /// Whether a recorder held the file when this was made.
     held: bool,
+    /// Whether the file held nothing then.
+    empty: bool,
 }
 
 impl Target {
     fn new(home: &Path, run: RunId) -> Self {
         let file = paths::open(&paths::run_file(home, &run)).ok();
-        let held = file.and_then(|file| paths::is_held(&file).ok()).unwrap_or(false);
-        Self { run, held }
+        let held = file.as_ref().and_then(|file| paths::is_held(file).ok()).unwrap_or(false);
+        let empty = file.and_then(|file| file.metadata().ok()).is_some_and(|it| it.len() == 0);
+        Self { run, held, empty }
     }
 }
 
@@ -123,7 +126,7 @@ fn check_run(
     pinned: Option<&Did>,
 ) -> (Option<RunReport>, Vec<Finding>) {
     let path = paths::run_file(home, &target.run);
-    let Target { run, held } = target;
+    let Target { run, held, empty } = target;
     let opened = paths::open(&path).and_then(|file| match file.metadata() {
         Ok(metadata) => Ok((file, metadata.len())),
         Err(source) => Err(Error::Read { path: path.clone(), source }),
@@ -152,9 +155,9 @@ fn check_run(
     let announced = known.opened.as_ref().map(|(_, key)| key.clone());
     let key = pinned.map(ToString::to_string).or_else(|| announced.clone());
     let mut checker = Checker::new(&path, run.as_str(), key.as_deref());
-    // A live run is announced just after its file is there, and a crash may come in between.
-    let just_begun = held || (length == 0 && state == RunState::Unsealed);
-    if announced.is_none() && !just_begun {
+    // A run is announced just after its file is there and before anything is in it; this may be in
+    // between, or a crash was.
+    if announced.is_none() && !empty {
         let message = "the machine log does not name this run: its file was put here, or the log \
                        was changed";
         checker.find(1, Class::Unannounced, Severity::Error, message);

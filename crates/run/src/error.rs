@@ -101,6 +101,9 @@ impl Error {
             | Self::Record(ringfence_record::Error::NoSuchRun(_))
             | Self::Policy(ringfence_policy::Error::Machine(_)) => Kind::User,
             Self::Trust(ringfence_trust::Error::Bundle(_)) => Kind::User,
+            Self::Trust(
+                ringfence_trust::Error::Write { .. } | ringfence_trust::Error::Record(_),
+            ) => Kind::Internal,
             Self::Trust(_)
             | Self::Policy(_)
             | Self::Backend(_)
@@ -118,6 +121,7 @@ impl Error {
     /// What to type next, where there is one thing.
     #[must_use]
     pub fn next(&self) -> Option<&'static str> {
+        use ringfence_record::Error as Record;
         use ringfence_trust::Error as Trust;
         Some(match self {
             Self::Bundle(ringfence_bundle::Error::Missing(_)) => "ringfence init",
@@ -128,7 +132,9 @@ impl Error {
             }
             Self::Trust(Trust::WrongDigest { .. }) => "ringfence trust --preview",
             Self::NoCommand => "ringfence run -- <command>",
-            Self::Record(ringfence_record::Error::NoSuchRun(_)) => "ringfence ps --all",
+            Self::Record(Record::NoSuchRun(_)) => "ringfence ps --all",
+            Self::Record(Record::Damaged { .. })
+            | Self::Trust(Trust::Record(Record::Damaged { .. })) => "ringfence audit verify",
             _ => return None,
         })
     }

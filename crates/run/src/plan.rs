@@ -116,7 +116,8 @@ impl Plan {
         let servers = servers(request, manifest, &project)?;
         let scopes = ruleset.scopes(&user_home, &home)?;
         let denied = |relative: &str, absolute: &str| ruleset.denied(relative, absolute).is_some();
-        project::outside::check(&scopes.read_outside, &denied)?;
+        let never = [home.clone(), user_home.join(".ssh"), user_home.join(".gnupg")];
+        project::outside::check(&scopes.read_outside, &denied, &never)?;
         project::outside::check_system(&ruleset.denied_elsewhere())?;
         let mounts = project::mounts(&Rules {
             project: &project,

@@ -130,9 +130,15 @@ pub(crate) fn replace(home: &Path, bytes: &[u8]) -> Result<(), Error> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(fs::openat(&folder, NEW, flags, Mode::RUSR | Mode::WUSR)?);
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::renameat(&folder, NEW, &folder, NAME)?;
+        let written = file
+            .write_all(bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| Ok(fs::renameat(&folder, NEW, &folder, NAME)?));
+        if written.is_err() {
+            // What failed is reported; half a store is of no use to anybody.
+            let _ = fs::unlinkat(&folder, NEW, fs::AtFlags::empty());
+        }
+        written?;
         Ok(fs::fsync(&folder)?)
     };
     put().map_err(|source| Error::Write { path: home.join(NAME), source })

@@ -6,6 +6,7 @@ use ringfence_bundle::Error;
 
 use super::Done;
 use crate::args::{Args, Init};
+use crate::escape::escaped;
 use crate::failure::Failure;
 use crate::out;
 
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &Args, init: &Init) -> Done {
         }
         other => other?,
     };
-    out::say(&format!("wrote {}; read it, then:", manifest.display()));
+    out::say(&format!("wrote {}; read it, then:", escaped(&manifest.to_string_lossy())));
     out::say("  next: ringfence lock && ringfence trust");
     Ok(ExitCode::SUCCESS)
 }

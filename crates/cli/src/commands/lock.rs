@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args, lock: &Lock) -> Done {
     } else {
         out::say(&format!(
             "wrote {}: {pins} pin(s)",
-            snapshot.folder().join("ringfence.lock").display()
+            escaped(&snapshot.folder().join("ringfence.lock").to_string_lossy())
         ));
         out::say("  next: ringfence trust");
     }

@@ -23,11 +23,16 @@ pub(crate) fn run(args: &Args, trust: &Trust) -> Done {
         return list(&store, trust.json);
     }
     if trust.revoke {
+        // A project that is gone is taken out by the path it had.
         let project = args
             .project
             .canonicalize()
+            .or_else(|_| std::path::absolute(&args.project))
             .map_err(|e| Failure::user(format!("{}: {e}", args.project.display())))?;
         let had = store.revoke(&project, &MachineLog::open(&home, Signer::machine(&home)?)?)?;
+        if trust.json {
+            out::json(&json!({ "version": 1, "trusted": false, "was_trusted": had }));
+        }
         out::say(if had { "trust was taken back" } else { "it was not trusted" });
         return Ok(ExitCode::SUCCESS);
     }
@@ -46,12 +51,17 @@ pub(crate) fn run(args: &Args, trust: &Trust) -> Done {
         Some(digest) => digest.clone(),
         None => {
             if state == State::Trusted {
+                if trust.json {
+                    let digest = &card.consent_digest;
+                    out::json(&json!({ "version": 1, "trusted": true, "consent_digest": digest }));
+                }
                 out::say("these bytes are trusted already");
                 return Ok(ExitCode::SUCCESS);
             }
             // What could not be granted is not asked about.
             Store::grantable(&snapshot, &drift)?;
-            show(&card);
+            // What is read by a person stands where the question does; stdout is for data.
+            card.lines().iter().for_each(|line| out::say(line));
             ask(&card.consent_digest)?
         }
     };
@@ -74,7 +84,7 @@ fn show(card: &Card) {
 fn ask(digest: &str) -> Result<String, Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Err(Failure::user("nobody is at a terminal to say yes").next(format!(
-            "ringfence trust --yes --consented {digest}   # after reading the review"
+            "ringfence trust --yes --consented {digest} # after reading the review"
         )));
     }
     out::say("Do you trust exactly these bytes to do this on this machine? Type `yes`:");

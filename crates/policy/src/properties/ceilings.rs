@@ -2,10 +2,9 @@
 
 use proptest::prelude::*;
 use ringfence_bundle::{
-    A2a, Capability, Id, Isolation, Manifest, Notify, OnTimeout, Peer, SecretName,
+    A2a, Capability, Id, Isolation, Manifest, Notify, OnTimeout, Peer, SecretName, parse_usd,
 };
 
-use crate::decimal::parse_usd;
 use crate::{Ceilings, MachinePolicy, Ruleset};
 
 fn isolation() -> impl Strategy<Value = Option<Isolation>> {

@@ -6,8 +6,7 @@ use ringfence_bundle::{
 };
 use serde_json::Value;
 
-use super::url_host;
-use crate::{Error, MachinePolicy, Ruleset};
+use crate::{Error, MachinePolicy, Principal, Ruleset};
 
 fn example() -> (MachinePolicy, Manifest) {
     let text = "[policy]\nisolation = \"network\"\ncredentials = [\"DEV_*\"]\n\
@@ -41,6 +40,9 @@ fn ceilings_fold() {
     manifest.limits.max_duration_seconds = Some(10);
     let rules = Ruleset::compile(&machine, &manifest).unwrap();
     assert_eq!(rules.required_isolation(), Isolation::Kernel, "the floor is stronger");
+    manifest.sandbox.isolation = Some(Isolation::Process);
+    let rules = Ruleset::compile(&machine, &manifest).unwrap();
+    assert_eq!(rules.required_isolation(), Isolation::Kernel, "also than what is declared");
     assert_eq!(rules.max_duration().unwrap().as_secs(), 10);
 }
 
@@ -141,23 +143,23 @@ fn a_server_is_not_called_agent() {
 }
 
 #[test]
-fn the_host_of_an_address() {
-    let host = |url: &str| url_host(url).map(|host| host.to_string());
-    assert_eq!(host("https://A.Example.:8443/x?y#z"), Ok("a.example".into()));
-    assert_eq!(host("HTTP://[::1]:80/"), Ok("[::1]".into()));
-    assert_eq!(host("http://127.0.0.1:1/mcp"), Ok("127.0.0.1".into()));
-    for bad in [
-        "https://a@b.example/",
-        "https:/a.example",
-        "file:///etc",
-        "https://",
-        "a.example",
-        "https://a.example\\@b.example/",
-        "https://a.example:x/",
-        "https://a b/",
-        "ht\ntps://a",
-        "https://ä.example/",
-    ] {
-        assert!(host(bad).is_err(), "{bad}");
-    }
+fn a_ruleset_made_by_hand_is_bound_by_its_own_ceilings() {
+    let (machine, mut manifest) = example();
+    manifest.sandbox.credentials = vec![SecretName::parse("DEV_KEY").unwrap()];
+    let rules = Ruleset::compile(&machine, &manifest).unwrap();
+    let mut value: Value = serde_json::from_slice(&rules.to_json()).unwrap();
+    let declared = &mut value["declared"];
+    declared["credentials"] = serde_json::json!(["DEV_KEY", "PROD_KEY"]);
+    declared["proceed_on_timeout"] = Value::Bool(true);
+    declared["approver_keys"] = serde_json::json!(["z6MkA", "z6MkB"]);
+    declared["peers"] = serde_json::json!(["did:key:z6MkP", "did:key:z6MkQ"]);
+    let rules = Ruleset::from_json(&serde_json::to_vec(&value).unwrap()).unwrap();
+    let secret = |name: &str| rules.secret(&Principal::Agent, &SecretName::parse(name).unwrap());
+    assert!(secret("DEV_KEY").allowed && !secret("PROD_KEY").allowed);
+    assert!(!rules.may_proceed_on_timeout());
+    assert!(rules.is_approver("z6MkA") && !rules.is_approver("z6MkB"));
+    assert!(rules.is_peer("did:key:z6MkP") && !rules.is_peer("did:key:z6MkQ"));
+    value["ceilings"]["allow_proceed"] = Value::Bool(true);
+    let rules = Ruleset::from_json(&serde_json::to_vec(&value).unwrap()).unwrap();
+    assert!(rules.may_proceed_on_timeout(), "control");
 }

@@ -85,9 +85,10 @@ fn a_torn_write_is_marked_and_never_written_onto() {
     }
     let path = machine_file(home.path());
     let whole = std::fs::read(&path).unwrap();
+    let copy = path.with_file_name(super::HEAD);
+    let head = std::fs::read(&copy).unwrap();
     let _receipt = home.log.append(event(3)).unwrap();
     let next = std::fs::read(&path).unwrap()[whole.len()..].to_vec();
-    std::fs::remove_file(path.with_file_name(super::HEAD)).unwrap();
 
     // Places at which the write of a group can have been cut off, and garbage.
     let first = next.iter().position(|byte| *byte == b'\n').unwrap();
@@ -99,6 +100,7 @@ fn a_torn_write_is_marked_and_never_written_onto() {
     tails.push(vec![0; 9000]);
     for tail in tails {
         std::fs::write(&path, &whole).unwrap();
+        std::fs::write(&copy, &head).unwrap();
         std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(&tail).unwrap();
         let before = std::fs::read(&path).unwrap();
         let _receipt = home.log.append(event(8)).unwrap();
@@ -114,6 +116,62 @@ fn a_torn_write_is_marked_and_never_written_onto() {
         assert!(matches!(events.remove(3), Event::TornLine { .. }));
         assert_eq!(events, [0, 1, 2, 8, 9].map(event));
     }
+}
+
+#[test]
+fn nothing_is_appended_that_would_hide_a_cut() {
+    let home = Home::new();
+    for n in 0..4 {
+        let _receipt = home.log.append(event(n)).unwrap();
+    }
+    let path = machine_file(home.path());
+    let copy = path.with_file_name(super::HEAD);
+    let (good, head) = (std::fs::read_to_string(&path).unwrap(), std::fs::read(&copy).unwrap());
+    let lines: Vec<&str> = good.split_inclusive('\n').collect();
+    let other = Home::new();
+    for n in 0..4 {
+        let _receipt = other.log.append(event(n)).unwrap();
+    }
+    let foreign = std::fs::read(machine_file(other.path()).with_file_name(super::HEAD)).unwrap();
+    let shut = |log: &str, head: Option<&[u8]>, what: &str| {
+        std::fs::write(&path, log).unwrap();
+        drop(std::fs::remove_file(&copy));
+        if let Some(head) = head {
+            std::fs::write(&copy, head).unwrap();
+        }
+        let refused = home.log.append(event(9));
+        assert!(matches!(refused, Err(Error::Damaged { .. })), "{what}: {refused:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), log, "{what}: nothing is written");
+        assert!(!home.verify().intact(), "{what}: it stays in sight");
+    };
+    for left in [0, 1, 2, 3, 6, 7] {
+        shut(&lines[..left].concat(), Some(&head), &format!("cut to {left} lines"));
+    }
+    shut(&lines[..6].concat(), None, "cut, and the copy is gone");
+    shut(&lines[..6].concat(), Some(&foreign), "cut, and a copy by another key");
+    shut(&lines[..6].concat(), Some(b""), "cut, and an empty copy");
+    shut(&good, None, "the copy is gone");
+
+    std::fs::write(&path, &good).unwrap();
+    std::fs::write(&copy, lines[5]).unwrap();
+    let _receipt = home.log.append(event(9)).expect("control: a writer was killed before its copy");
+    assert!(home.verify().findings.is_empty());
+    std::fs::write(&path, lines[..2].concat()).unwrap();
+    std::fs::remove_file(&copy).unwrap();
+    let _receipt = home.log.append(event(9)).expect("control: killed at the very first append");
+    assert!(home.verify().findings.is_empty());
+}
+
+#[test]
+fn a_new_key_does_not_go_on_with_an_old_log() {
+    let home = Home::new();
+    let _receipt = home.log.append(event(0)).unwrap();
+    let again = MachineLog::of_machine(home.path()).unwrap();
+    let _receipt = again.append(event(1)).expect("control: the same key");
+    std::fs::remove_dir_all(home.path().join("identities")).unwrap();
+    let new = MachineLog::of_machine(home.path()).unwrap();
+    let refused = new.append(event(2));
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
 }
 
 #[test]
@@ -147,6 +205,8 @@ fn a_torn_tear_is_marked_as_a_whole() {
     assert_eq!(lines.len(), 6, "event, commit, torn, mark, event, commit");
     // The writer that marked was killed too, after its mark.
     std::fs::write(&path, lines[..4].join("\n") + "\n" + &lines[4][..50]).unwrap();
+    let copy = path.with_file_name(super::HEAD);
+    std::fs::write(&copy, format!("{}\n", lines[1])).unwrap();
     let _receipt = home.log.append(event(2)).unwrap();
     let found = home.verify().findings;
     assert!(

@@ -203,3 +203,36 @@ fn nothing_is_taken_after_the_seal() {
     assert_eq!(lines, seal.lines);
     assert!(home.verify().findings.is_empty());
 }
+
+#[test]
+fn a_run_that_cannot_be_announced_leaves_nothing() {
+    let home = Home::new();
+    let recorder = home.recorder();
+    recorder.seal(&home.log).unwrap();
+    let copy = crate::machine_file(home.path()).with_file_name("machine.head");
+    let head = std::fs::read(&copy).unwrap();
+    std::fs::remove_file(&copy).unwrap();
+    let create = || Recorder::create(home.path(), &RunId::fresh(), home.signer(), &home.log);
+    assert!(matches!(create(), Err(Error::Damaged { .. })));
+    assert_eq!(list_runs(home.path()).unwrap().len(), 1);
+    std::fs::write(&copy, head).unwrap();
+    assert!(create().is_ok(), "control");
+    assert_eq!(list_runs(home.path()).unwrap().len(), 2);
+}
+
+#[test]
+fn a_file_of_anything_else_is_damaged_and_not_read_to_its_end() {
+    let home = Home::new();
+    let recorder = home.recorder();
+    let _receipt = recorder.commit_blocking(event(0)).unwrap();
+    let (run, path) = (recorder.run().clone(), recorder.path().to_owned());
+    drop(recorder);
+    let good = std::fs::read(&path).unwrap();
+    // What a killed writer can have left is passed over.
+    std::fs::write(&path, [&good[..], b"torn\n"].concat()).unwrap();
+    assert_eq!(read_run(home.path(), &run).unwrap().filter(Result::is_ok).count(), 2);
+    assert!(read_run(home.path(), &run).unwrap().all(|entry| entry.is_ok()), "control");
+    std::fs::write(&path, [&good[..], &b"{}\n".repeat(MAX_QUEUED + 8)].concat()).unwrap();
+    let last = read_run(home.path(), &run).unwrap().last().unwrap();
+    assert!(matches!(last, Err(Error::Damaged { line: 3, .. })), "{last:?}");
+}

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use ringfence_identity::Did;
@@ -11,7 +10,8 @@ use rustix::fs::{FlockOperation, flock};
 use super::chain::{Checker, Seen};
 use super::file::feed;
 use super::finding::{Class, Finding, Severity};
-use crate::line::{Line, MAX_LINE};
+use crate::line::Line;
+use crate::machine::Head;
 use crate::{Event, RunId, machine, paths};
 
 /// How many events one group of the machine log holds at most; a writer makes three at most.
@@ -61,7 +61,7 @@ pub(super) fn check(home: &Path, key: Option<&Did>, expected: bool) -> Machine {
     // A writer holds the lock while it appends; without it the file ends where a group ends.
     let locked = flock(&file, FlockOperation::LockShared);
     let length = file.metadata().map(|metadata| metadata.len());
-    let head = head(&head_path);
+    let head = machine::read_head(&head_path);
     // Closing the file unlocks it too.
     let _ = flock(&file, FlockOperation::Unlock);
     let length = match (locked, length) {
@@ -132,26 +132,6 @@ fn read(
     }
     machine.lines = whole;
     machine.findings.append(&mut checker.findings);
-}
-
-enum Head {
-    Line(Box<Line>),
-    Bad,
-    None,
-}
-
-fn head(path: &Path) -> Head {
-    let Ok(file) = paths::open(path) else {
-        return if path.symlink_metadata().is_ok() { Head::Bad } else { Head::None };
-    };
-    let mut bytes = Vec::new();
-    if file.take(MAX_LINE as u64 + 1).read_to_end(&mut bytes).is_err() {
-        return Head::Bad;
-    }
-    match bytes.strip_suffix(b"\n").map(Line::parse) {
-        Some(Ok(line)) if machine::is_commit(&line) => Head::Line(Box::new(line)),
-        _ => Head::Bad,
-    }
 }
 
 fn check_head(

@@ -44,10 +44,15 @@ pub struct Card {
     pub write: Option<Vec<String>>,
     /// Neither.
     pub deny: Vec<String>,
+    /// `[policy.tools]`, `[policy.egress]` and `[policy.secrets]`: table and name, and the patterns
+    /// that narrow what is declared elsewhere.
+    pub narrowed: Vec<(String, Vec<String>)>,
     /// Limits and caps that are declared.
     pub limits: Vec<Limit>,
     /// What happens when nobody answers an approval, and which calls need one.
     pub approvals: ApprovalCard,
+    /// Where peers may reach the agent.
+    pub listen: Option<String>,
     /// Peers the agent may talk to: name, DID, endpoint.
     pub peers: Vec<(String, String, String)>,
     /// Shell commands that the agent CLI runs.
@@ -107,10 +112,10 @@ pub struct ServerCard {
     pub command: Option<Vec<String>>,
     /// HTTP: the address that is contacted.
     pub url: Option<String>,
-    /// HTTP: names of the headers that are added.
-    pub headers: Vec<String>,
-    /// Stdio: names of the variables that are set.
-    pub env: Vec<String>,
+    /// HTTP: the headers that are added, references unresolved.
+    pub headers: BTreeMap<String, String>,
+    /// Stdio: the variables that are set, references unresolved.
+    pub env: BTreeMap<String, String>,
     /// Stdio: where it may connect to itself.
     pub hosts: Vec<String>,
     /// Which tools.
@@ -142,8 +147,10 @@ pub struct Limit {
 pub struct ApprovalCard {
     /// What a timeout does.
     pub on_timeout: OnTimeout,
-    /// `server/tool`, and whether there is a condition.
+    /// `server/tool`, and the condition where there is one.
     pub require: Vec<String>,
+    /// Keys that may sign a decision.
+    pub approvers: Vec<String>,
 }
 
 /// One hook.
@@ -160,11 +167,11 @@ pub struct HookCard {
 /// Bytes that reach an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Content {
-    /// `skill`, `instruction`, `workflow`, `extension`, `settings`.
+    /// `skill`, `instruction`, `workflow`, `extension`, `setting`.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// Where it comes from.
+    /// Where it comes from; of a setting, its value as JSON.
     pub source: String,
 }
 
@@ -193,7 +200,8 @@ pub fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
     });
     let require = manifest.approvals.require.iter().map(|rule| {
         let server = rule.server.as_ref().map_or("*", |server| server.as_str());
-        let when = if rule.when.is_some() { " (under a condition)" } else { "" };
+        let when = rule.when.as_ref().map(|when| format!(", only when {}", json(when)));
+        let when = when.unwrap_or_default();
         format!("{server}/{}{when}", rule.tool)
     });
     let peers = manifest.a2a.iter().flat_map(|a2a| &a2a.peers);
@@ -218,11 +226,19 @@ pub fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
         read: files.read.as_deref().map(patterns),
         write: files.write.as_deref().map(patterns),
         deny: patterns(&files.deny),
+        narrowed: narrowed(manifest),
         limits: limits(manifest),
         approvals: ApprovalCard {
             on_timeout: manifest.approvals.on_timeout,
             require: require.collect(),
+            approvers: manifest
+                .approvals
+                .notify
+                .iter()
+                .flat_map(|notify| notify.approver_keys.iter().cloned())
+                .collect(),
         },
+        listen: manifest.a2a.as_ref().and_then(|a2a| a2a.listen.clone()),
         peers: peers.map(|it| (it.name.to_string(), it.did.clone(), it.endpoint.clone())).collect(),
         hooks: manifest
             .hooks
@@ -256,8 +272,8 @@ fn server(name: &str, server: &Server) -> ServerCard {
         name: name.to_owned(),
         command: None,
         url: None,
-        headers: Vec::new(),
-        env: Vec::new(),
+        headers: BTreeMap::new(),
+        env: BTreeMap::new(),
         hosts: Vec::new(),
         tools,
         methods: server.methods.clone(),
@@ -265,16 +281,20 @@ fn server(name: &str, server: &Server) -> ServerCard {
     match &server.transport {
         Transport::Http { url, headers } => {
             card.url = Some(url.clone());
-            card.headers = headers.keys().cloned().collect();
+            card.headers = texts(headers);
         }
         Transport::Stdio { command, args, env, allowed_hosts } => {
             let args = args.iter().map(|arg| arg.as_str().to_owned());
             card.command = Some(std::iter::once(command.clone()).chain(args).collect());
-            card.env = env.keys().cloned().collect();
+            card.env = texts(env);
             card.hosts = hosts(allowed_hosts);
         }
     }
     card
+}
+
+fn texts(templates: &BTreeMap<String, Template>) -> BTreeMap<String, String> {
+    templates.iter().map(|(name, value)| (name.clone(), value.as_str().to_owned())).collect()
 }
 
 /// Every name that is resolved, and who gets the value.
@@ -356,10 +376,28 @@ fn content(manifest: &Manifest) -> Vec<Content> {
         );
     }
     for (name, settings) in &manifest.settings {
-        let keys: Vec<&str> = settings.keys().map(String::as_str).collect();
-        add("settings", name.to_string(), format!("the manifest, for {}", keys.join(", ")));
+        for (key, value) in settings {
+            add("setting", format!("{name}.{key}"), value.to_string());
+        }
     }
     content
+}
+
+fn narrowed(manifest: &Manifest) -> Vec<(String, Vec<String>)> {
+    let policy = &manifest.policy;
+    [("tools", &policy.tools), ("egress", &policy.egress), ("secrets", &policy.secrets)]
+        .into_iter()
+        .flat_map(|(table, lists)| {
+            let row = move |(name, list): (&String, &Vec<Pattern>)| {
+                (format!("{table} of {name}"), patterns(list))
+            };
+            lists.iter().map(row)
+        })
+        .collect()
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| error.to_string())
 }
 
 fn source(source: &Source) -> String {

@@ -1,5 +1,8 @@
 //! The card as plain lines for a terminal.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use super::card::{Card, ServerCard, Tools, word};
 use super::text::{quoted, shown};
 use crate::State;
@@ -78,7 +81,7 @@ impl Card {
         if self.command.is_empty() {
             lines.row("runs: what the command line names");
         } else {
-            lines.row(format!("runs: {}", command(&self.command)));
+            lines.row(format!("runs: {}{}", command(&self.command), self.unpinned(&self.command)));
         }
         if let Some(image) = &self.image {
             lines.row(format!("image: {}", text(image)));
@@ -95,12 +98,50 @@ impl Card {
         }
         lines.head("MCP servers");
         for server in self.servers.iter().take(MOST_ROWS) {
-            server_rows(server, lines);
+            self.server_rows(server, lines);
         }
         let left = self.servers.len().saturating_sub(MOST_ROWS);
         if left > 0 {
             lines.row(format!("… and {left} more, not shown here; --json shows all"));
         }
+    }
+
+    fn server_rows(&self, server: &ServerCard, lines: &mut Lines) {
+        lines.row(text(&server.name));
+        if let Some(program) = &server.command {
+            lines.row(format!(
+                "  starts on this machine: {}{}",
+                command(program),
+                self.unpinned(program)
+            ));
+            let hosts =
+                if server.hosts.is_empty() { "nothing".to_owned() } else { joined(&server.hosts) };
+            lines.row(format!("  may connect to: {hosts}"));
+            pairs("  gets variable", "=", &server.env, lines);
+        }
+        if let Some(url) = &server.url {
+            lines.row(format!("  contacts: {}", text(url)));
+            pairs("  with header", ": ", &server.headers, lines);
+        }
+        lines.row(match &server.tools {
+            Tools::All => "  tools: ALL that it offers".to_owned(),
+            Tools::None => "  tools: none".to_owned(),
+            Tools::Only(tools) => format!("  tools: {}", joined(tools)),
+        });
+        if !server.methods.is_empty() {
+            lines.row(format!("  further methods: {}", joined(&server.methods)));
+        }
+    }
+
+    /// Says so when the program is a file of the project: no digest holds its bytes, and who may
+    /// write there may exchange it.
+    fn unpinned(&self, words: &[String]) -> &'static str {
+        let own = words.first().is_some_and(|program| {
+            let program = Path::new(program);
+            program.components().count() > 1
+                && Path::new(&self.project).join(program).starts_with(&self.project)
+        });
+        if own { "  (a file of the project: its bytes are NOT pinned)" } else { "" }
     }
 
     fn reach_lines(&self, lines: &mut Lines) {
@@ -128,11 +169,26 @@ impl Card {
             Some(patterns) if patterns.is_empty() => "nothing".to_owned(),
             Some(patterns) => joined(patterns),
         };
-        lines.row(format!("read: {}", scope(&self.read, "everything")));
+        let outside = |pattern: &&String| pattern.starts_with(['/', '~']);
+        let (outside, inside): (Vec<String>, Vec<String>) =
+            self.read.iter().flatten().cloned().partition(|pattern| outside(&pattern));
+        let read = self.read.as_ref().map(|_| inside);
+        lines.row(format!("read: {}", scope(&read, "everything")));
         lines.row(format!("write: {}", scope(&self.write, "nothing")));
         if !self.deny.is_empty() {
             lines.row(format!("neither: {}", joined(&self.deny)));
         }
+        lines.list(
+            "Files OUTSIDE the project that the agent may read",
+            outside.iter().map(|it| text(it)),
+        );
+        lines.list(
+            "Held to, in [policy]",
+            self.narrowed.iter().map(|(what, list)| {
+                let list = if list.is_empty() { "nothing".to_owned() } else { joined(list) };
+                format!("{}: {list}", text(what))
+            }),
+        );
         lines.list(
             "Limits",
             self.limits.iter().map(|it| format!("{} = {}", it.key, text(&it.value))),
@@ -140,6 +196,10 @@ impl Card {
         lines.list("Calls that wait for a yes", self.approvals.require.iter().map(|it| text(it)));
         if !self.approvals.require.is_empty() {
             lines.row(format!("when nobody answers: {}", word(&self.approvals.on_timeout)));
+        }
+        lines.list("Keys that may say yes", self.approvals.approvers.iter().map(|it| text(it)));
+        if let Some(listen) = &self.listen {
+            lines.head(&format!("Peers may reach the agent at {}", text(listen)));
         }
         lines.list(
             "Peers",
@@ -186,30 +246,13 @@ impl Card {
     }
 }
 
-fn server_rows(server: &ServerCard, lines: &mut Lines) {
-    lines.row(text(&server.name));
-    if let Some(program) = &server.command {
-        lines.row(format!("  starts on this machine: {}", command(program)));
-        let hosts =
-            if server.hosts.is_empty() { "nothing".to_owned() } else { joined(&server.hosts) };
-        lines.row(format!("  may connect to: {hosts}"));
-        if !server.env.is_empty() {
-            lines.row(format!("  gets variables: {}", joined(&server.env)));
-        }
+fn pairs(title: &str, between: &str, pairs: &BTreeMap<String, String>, lines: &mut Lines) {
+    for (name, value) in pairs.iter().take(MOST_ROWS) {
+        lines.row(format!("{title} {}{between}{}", text(name), quoted(value, MOST_CHARACTERS)));
     }
-    if let Some(url) = &server.url {
-        lines.row(format!("  contacts: {}", text(url)));
-        if !server.headers.is_empty() {
-            lines.row(format!("  with headers: {}", joined(&server.headers)));
-        }
-    }
-    lines.row(match &server.tools {
-        Tools::All => "  tools: ALL that it offers".to_owned(),
-        Tools::None => "  tools: none".to_owned(),
-        Tools::Only(tools) => format!("  tools: {}", joined(tools)),
-    });
-    if !server.methods.is_empty() {
-        lines.row(format!("  further methods: {}", joined(&server.methods)));
+    let left = pairs.len().saturating_sub(MOST_ROWS);
+    if left > 0 {
+        lines.row(format!("{title} … and {left} more, not shown here; --json shows all"));
     }
 }
 

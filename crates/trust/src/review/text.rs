@@ -4,18 +4,23 @@ use ringfence_bundle::{Digest, first_invisible};
 
 /// Text as a person may safely see it: everything that does not show, or that changes how its
 /// neighbours show, is written as `\u{…}` (controls, escape sequences, line ends, zero-width and
-/// bidirectional characters), a backslash is doubled, and after `most` characters it is cut, with
-/// the number of characters left out and the digest of the whole.
+/// bidirectional characters, spaces of another width), so is every space that follows a space (a
+/// row of them would push what comes next into a line of its own), a backslash is doubled, and
+/// after `most` characters it is cut, with the number of characters left out and the digest of the
+/// whole.
 #[must_use]
 pub fn shown(text: &str, most: usize) -> String {
     let mut out = String::with_capacity(text.len().min(most) + 16);
+    let mut last = '\0';
     for c in text.chars().take(most) {
+        let before = std::mem::replace(&mut last, c);
         match c {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '\\' => out.push_str("\\\\"),
-            _ if first_invisible(c.encode_utf8(&mut [0; 4])).is_some() => {
+            ' ' if before != ' ' => out.push(' '),
+            _ if c.is_whitespace() || first_invisible(c.encode_utf8(&mut [0; 4])).is_some() => {
                 out.extend(c.escape_unicode());
             }
             _ => out.push(c),
