@@ -45,7 +45,7 @@ pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Resul
             // Through a symlink it is another path, which the agent could write.
             refuse_symlink(rules, parent)?;
         }
-        if writable(rules.scopes, path) {
+        if opened(rules, path) {
             missing_parents(rules, path, plan);
             read_only(rules, path, empty(protected.kind), plan)?;
         }
@@ -61,7 +61,7 @@ pub(super) fn guards(rules: &Rules<'_>, found: &Found, plan: &mut Plan) -> Resul
         pin_parents(rules, path, plan);
     }
     for path in rules.literals {
-        if writable(rules.scopes, path) {
+        if opened(rules, path) {
             missing_parents(rules, path, plan);
             plan.guard(path, Rule::Masked, Missing::Dir);
         }
@@ -88,14 +88,11 @@ fn missing_parents(rules: &Rules<'_>, path: &Path, plan: &mut Plan) {
 }
 
 fn repository(rules: &Rules<'_>, git: &Git, plan: &mut Plan) -> Result<(), Error> {
-    if !writable(rules.scopes, &git.path) {
-        return Ok(());
-    }
     pin_parents(rules, &git.path, plan);
     if !git.dir {
         return read_only(rules, &git.path, Missing::Present, plan);
     }
-    if !git.path.as_os_str().is_empty() {
+    if !git.path.as_os_str().is_empty() && writable(rules.scopes, &git.path) {
         plan.guard(&git.path, Rule::Pinned, Missing::Present);
     }
     for (name, missing) in GIT {
@@ -120,7 +117,7 @@ fn configured(rules: &Rules<'_>, git: &Git, plan: &mut Plan) -> Result<(), Error
     }
     for (path, what) in gitconfig::paths(&files, work_tree) {
         let Ok(path) = path.strip_prefix(rules.project) else { continue };
-        if path.as_os_str().is_empty() || !writable(rules.scopes, path) {
+        if path.as_os_str().is_empty() || !opened(rules, path) {
             continue;
         }
         let missing = match (what, exists(rules, path)) {
@@ -156,7 +153,7 @@ fn read_only(
     missing: Missing,
     plan: &mut Plan,
 ) -> Result<(), Error> {
-    if !writable(rules.scopes, path) {
+    if !opened(rules, path) {
         return Ok(());
     }
     refuse_symlink(rules, path)?;
@@ -177,6 +174,11 @@ fn refuse_symlink(rules: &Rules<'_>, path: &Path) -> Result<(), Error> {
                  protected; put the file itself there, or narrow `policy.filesystem.write`"
             .into(),
     })
+}
+
+/// Whether a write scope covers a path or something below it: a guard wins over both.
+fn opened(rules: &Rules<'_>, path: &Path) -> bool {
+    writable(rules.scopes, path) || rules.scopes.write.iter().any(|scope| scope.starts_with(path))
 }
 
 fn exists(rules: &Rules<'_>, path: &Path) -> bool {

@@ -342,3 +342,17 @@ fn a_protected_path_through_a_linked_folder_is_refused() {
     link(&case, "cfg", ".github");
     assert!(matches!(case.mounts(), Err(Error::Project { .. })));
 }
+
+#[test]
+fn a_scope_below_a_guarded_path_opens_nothing() {
+    let mut case = Case::new(&[".git/hooks/mine", ".git/config", ".claude/commands", "out"]);
+    case.protected = vec![Protected { path: ".claude".into(), kind: Kind::Dir }];
+    case.file(".git/HEAD").file(".git/config").file(".git/hooks/mine/x").file("out/x");
+    let mounts = case.mounts().unwrap();
+    for path in [".git/hooks", ".git/config", ".claude"] {
+        assert_eq!(rule_of(&mounts, path), Some(Rule::ReadOnly), "{path}");
+    }
+    let open: Vec<_> = mounts.iter().filter(|m| m.rule == Rule::Writable).collect();
+    assert_eq!(open.len(), 1, "control: the scope elsewhere is open: {mounts:?}");
+    assert_eq!(rule_of(&mounts, ".git"), None, "a guard does not open its folder");
+}

@@ -13,7 +13,11 @@
 //! - who on the host replaces a file (by rename) on which a rule stands takes the rule's mount away
 //!   for the rest of the run. The agent cannot do that itself; rules on folders do not suffer from
 //!   it.
-//! - memory in `memfd` files that no process has mapped is not seen where memory is only watched.
+//! - a socket that a process of the host makes in the project while the run goes on can be connected
+//!   to, and so can a denied file be read that comes into being then.
+//! - where memory is only watched, what no process has mapped is not seen: `memfd` files, System V
+//!   segments, buffers of pipes and sockets.
+//! - a run cannot be suspended from its terminal: the supervisor goes on, so that limits are kept.
 
 mod cgroup;
 mod channel;
