@@ -98,7 +98,10 @@ impl Error {
             | Self::Secret(
                 ringfence_secrets::Error::Missing { .. } | ringfence_secrets::Error::NotText { .. },
             )
-            | Self::Record(ringfence_record::Error::NoSuchRun(_))
+            | Self::Record(
+                ringfence_record::Error::NoSuchRun(_) | ringfence_record::Error::Folder(_),
+            )
+            | Self::Trust(ringfence_trust::Error::Record(ringfence_record::Error::Folder(_)))
             | Self::Policy(ringfence_policy::Error::Machine(_)) => Kind::User,
             Self::Trust(ringfence_trust::Error::Bundle(_)) => Kind::User,
             Self::Trust(
