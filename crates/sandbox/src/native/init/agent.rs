@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::Pid;
 
 use super::confine::Confinement;
 use super::probe;
@@ -21,6 +21,17 @@ use crate::sys::{self, Forked};
 pub(super) struct Agent {
     blueprint: Blueprint,
     parts: Option<Parts>,
+    waiting: Option<Waiting>,
+}
+
+/// The agent's process: confined, and not the agent's program yet.
+#[derive(Debug)]
+struct Waiting {
+    pid: Pid,
+    /// One byte lets it go on; its end ends it.
+    go: OwnedFd,
+    /// What it has to say, each answer behind its length; closed by the start of the program.
+    answer: fs::File,
 }
 
 #[derive(Debug)]
@@ -31,22 +42,23 @@ struct Parts {
 
 impl Agent {
     pub(super) fn new(blueprint: Blueprint, stdio: [OwnedFd; 3], confinement: Confinement) -> Self {
-        Self { blueprint, parts: Some(Parts { stdio, confinement }) }
+        Self { blueprint, parts: Some(Parts { stdio, confinement }), waiting: None }
     }
 
-    /// Forks a process that is confined as the agent will be, and tries the sandbox from there.
+    /// Makes the agent's process, confined for good, and tries the sandbox from it. It is the process
+    /// that becomes the agent, so that what was tried is what the agent gets.
     ///
     /// # Errors
     /// [`Error::Step`]: it could not be confined, or died.
     pub(super) fn probe(&mut self, targets: &Targets) -> Result<Vec<Probe>> {
-        let (pid, answer) = self.fork(|blueprint, _| Ok(probe::run(blueprint, targets)))?;
-        let answer = read_all(answer)?;
-        let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
-        match serde_json::from_slice(&answer) {
-            Ok(Answer::Probed(found)) => Ok(found),
-            Ok(Answer::Failed(failure)) => Err(failure.into()),
-            Err(error) => Err(io::Error::other(error)).step("read what the probe found"),
-        }
+        let mut waiting = self.fork(Some(targets))?;
+        let found = match receive(&mut waiting.answer)? {
+            Some(Answer::Probed(found)) => found,
+            Some(Answer::Failed(failure)) => return Err(failure.into()),
+            None => return Err(Error::Spec("the agent's process ended while it tried".into())),
+        };
+        self.waiting = Some(waiting);
+        Ok(found)
     }
 
     /// Starts the program. Returns once it has been executed.
@@ -54,45 +66,90 @@ impl Agent {
     /// # Errors
     /// [`Error::Step`]: it cannot be executed.
     pub(super) fn start(&mut self) -> Result<Pid> {
-        let (pid, answer) = self.fork(|blueprint, stdio| Err(execute(blueprint, stdio)))?;
+        let waiting = match self.waiting.take() {
+            Some(waiting) => waiting,
+            None => self.fork(None)?,
+        };
         // Only the agent holds its streams from now on.
         self.parts = None;
-        let answer = read_all(answer)?;
-        if answer.is_empty() {
-            return Ok(pid);
-        }
-        match serde_json::from_slice(&answer) {
-            Ok(Answer::Failed(failure)) => Err(Error::from(failure)),
-            _ => Err(Error::Spec("the agent's process gave no answer".into())),
+        let Waiting { pid, go, mut answer } = waiting;
+        fs::File::from(go).write_all(b"g").step("let the agent's process go on")?;
+        match receive(&mut answer)? {
+            None => Ok(pid),
+            Some(Answer::Failed(failure)) => Err(Error::from(failure)),
+            Some(Answer::Probed(_)) => {
+                Err(Error::Spec("the agent's process gave another answer".into()))
+            }
         }
     }
 
-    /// Forks, confines the child, and runs `task` in it. The child's answer comes through the pipe.
-    fn fork(
-        &mut self,
-        task: impl FnOnce(&Blueprint, &[OwnedFd; 3]) -> Result<Vec<Probe>>,
-    ) -> Result<(Pid, OwnedFd)> {
+    /// Forks and confines the child, which tries the sandbox where it is told to, waits to be let go
+    /// on, and becomes the program.
+    fn fork(&mut self, targets: Option<&Targets>) -> Result<Waiting> {
         let step = "start the agent's process";
-        let (answer, pipe) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).step(step)?;
+        let (answer, mut said) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+            .map(|(read, write)| (fs::File::from(read), fs::File::from(write)))
+            .step(step)?;
+        let (wait, go) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).step(step)?;
         match sys::fork_single_threaded().step(step)? {
-            Forked::Parent(pid) => Ok((pid, answer)),
+            Forked::Parent(pid) => Ok(Waiting { pid, go, answer }),
             Forked::Child => {
-                drop(answer);
-                let result = self.parts.take().ok_or_else(gone).and_then(|parts| {
-                    let Parts { stdio, confinement } = parts;
-                    confine(confinement)?;
-                    task(&self.blueprint, &stdio)
-                });
-                let answer = match result {
-                    Ok(found) => Answer::Probed(found),
-                    Err(error) => Answer::Failed(error.into()),
-                };
-                let text = serde_json::to_vec(&answer).unwrap_or_default();
-                let _ = fs::File::from(pipe).write_all(&text);
+                drop((answer, go));
+                let failure = self.child(targets, wait, &mut said);
+                if let Some(error) = failure.err() {
+                    let _ = send(&mut said, &Answer::Failed(error.into()));
+                }
                 sys::exit_now(127)
             }
         }
     }
+
+    /// What the child does. Comes back with the reason when the program cannot be executed, and
+    /// without one when nobody waits for it any more.
+    fn child(
+        &mut self,
+        targets: Option<&Targets>,
+        wait: OwnedFd,
+        said: &mut fs::File,
+    ) -> Result<()> {
+        let Parts { stdio, confinement } = self.parts.take().ok_or_else(gone)?;
+        confine(confinement)?;
+        if let Some(targets) = targets {
+            let found = probe::run(&self.blueprint, targets);
+            send(said, &Answer::Probed(found)).step("report what was tried")?;
+        }
+        match fs::File::from(wait).read_exact(&mut [0]) {
+            Ok(()) => Err(execute(&self.blueprint, &stdio)),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// An answer at most this long is taken, in bytes.
+const ANSWER_MAX: u32 = 4 << 20;
+
+fn send(pipe: &mut fs::File, answer: &Answer) -> io::Result<()> {
+    let text = serde_json::to_vec(answer)?;
+    let length = u32::try_from(text.len()).map_err(io::Error::other)?;
+    pipe.write_all(&length.to_le_bytes())?;
+    pipe.write_all(&text)
+}
+
+/// The next answer; `None` when the pipe was closed instead.
+fn receive(pipe: &mut fs::File) -> Result<Option<Answer>> {
+    let step = "read the answer of the agent's process";
+    let mut length = [0; 4];
+    match pipe.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other.step(step)?,
+    }
+    let length = u32::from_le_bytes(length);
+    if length > ANSWER_MAX {
+        return Err(Error::Spec("the agent's process said too much".into()));
+    }
+    let mut text = vec![0; length as usize];
+    pipe.read_exact(&mut text).step(step)?;
+    serde_json::from_slice(&text).map_err(io::Error::other).step(step).map(Some)
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -155,10 +212,4 @@ fn execute(blueprint: &Blueprint, stdio: &[OwnedFd; 3]) -> Error {
 fn text(word: &OsStr) -> Result<CString> {
     CString::new(word.as_bytes())
         .map_err(|_| Error::Spec("a NUL byte in the command or its environment".into()))
-}
-
-fn read_all(pipe: OwnedFd) -> Result<Vec<u8>> {
-    let mut answer = Vec::new();
-    fs::File::from(pipe).read_to_end(&mut answer).step("read the answer of the agent's process")?;
-    Ok(answer)
 }

@@ -142,6 +142,10 @@ fn listen(ports: &[u16]) -> Result<Vec<TcpListener>> {
 /// Reaps, passes signals on, and ends when the agent or the supervisor does; the kernel then kills
 /// whatever else is left.
 fn watch(channel: &Channel, children: &OwnedFd, agent: Pid) -> Result<()> {
+    // It was there before the signal was watched for, and may have ended before.
+    if let Some(exit) = reap(agent)? {
+        return channel.send(&Reply::Exited(exit), &[]).step("report the end");
+    }
     loop {
         let mut fds = [PollFd::new(channel, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
         match rustix::event::poll(&mut fds, None) {
