@@ -255,7 +255,8 @@ fn a_full_disk_stops_the_call() {
         let called = cases.get("called")["value"].as_i64().expect("a count");
         assert!(called > 0, "control: with room the calls go through: {words}");
         assert!(called < 3000, "calls went on without evidence");
-        assert_ne!(cases.output.status, 0, "a run whose record failed does not end well");
+        assert_eq!(cases.output.status, 255, "a run whose record failed does not end well");
+        assert!(words.contains("events.jsonl") && words.contains("No space left"), "{words}");
     });
 }
 

@@ -231,6 +231,12 @@ impl Recorder {
         self.inner.shared.durable.load(Ordering::Acquire)
     }
 
+    /// Why evidence can no longer be written, once it cannot.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.inner.shared.failures().borrow().as_ref().map(|failure| failure.error())
+    }
+
     /// Resolves, with the reason, when evidence can no longer be written: the run must be stopped.
     /// Pending for as long as all is well, and after a seal.
     pub async fn failed(&self) -> String {

@@ -134,6 +134,9 @@ impl Error {
                 "ringfence lock && ringfence trust"
             }
             Self::Trust(Trust::WrongDigest { .. }) => "ringfence trust --preview",
+            Self::Record(ringfence_record::Error::Write { .. }) => {
+                "df -h ~/.ringfence   # make room, then run again"
+            }
             Self::NoCommand => "ringfence run -- <command>",
             Self::Record(Record::NoSuchRun(_)) => "ringfence ps --all",
             Self::Record(Record::Damaged { .. })

@@ -166,6 +166,10 @@ pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> 
     }
     // What an earlier run left to us, since we stood on it. The next run tries again.
     let _ = sweep(&plan.home);
+    // Where the record failed first, the rest only followed.
+    if let Some(error) = recorder.failure() {
+        return Err(error.into());
+    }
     let ended = outcome?;
     closed?;
     Ok(Finished { run, status: ended.status(), ended_by: ended.by, detail: ended.detail })
