@@ -31,6 +31,8 @@ pub(crate) fn full(rest: &[String]) -> Result {
     println!(
         "known vulnerabilities need a database from the network: `cargo deny check advisories`"
     );
+    // It looks at the crates of every platform, of which a build downloads only its own.
+    cargo(&["fetch", "--locked"])?;
     cargo(&[
         "deny",
         "--locked",
