@@ -1,4 +1,6 @@
-//! A cgroup for one sandbox, where we may make one: version 1 or 2.
+//! A cgroup for one sandbox, where we may make one: version 1 or 2. For memory and CPU alone:
+//! processes are bound by `RLIMIT_NPROC`, which the kernel counts per user namespace, and moving a
+//! process into a group of version 1 waits for all CPUs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,7 +22,6 @@ pub(crate) struct Group {
     /// Its folders.
     pub(crate) folders: Vec<PathBuf>,
     memory: Option<PathBuf>,
-    pids: Option<PathBuf>,
     cpu: Option<PathBuf>,
     version_2: bool,
 }
@@ -78,11 +79,7 @@ impl Plan {
 }
 
 fn wanted(limits: &Limits) -> Vec<&'static str> {
-    let set = [
-        (limits.memory.is_some(), "memory"),
-        (limits.pids.is_some(), "pids"),
-        (limits.cpus.is_some(), "cpu"),
-    ];
+    let set = [(limits.memory.is_some(), "memory"), (limits.cpus.is_some(), "cpu")];
     set.into_iter().filter(|(set, _)| *set).map(|(_, name)| name).collect()
 }
 
@@ -91,7 +88,6 @@ impl Group {
         let Candidate { controllers, folder, version_2 } = candidate;
         let lacking = |name: &&str| match *name {
             "memory" => self.memory.is_none(),
-            "pids" => self.pids.is_none(),
             _ => self.cpu.is_none(),
         };
         let names: Vec<_> = wanted(limits)
@@ -116,7 +112,6 @@ impl Group {
             kept = true;
             let place = match name {
                 "memory" => &mut self.memory,
-                "pids" => &mut self.pids,
                 _ => &mut self.cpu,
             };
             *place = Some(folder.clone());
@@ -159,10 +154,6 @@ impl Group {
         let memory = if self.version_2 { "memory.current" } else { "memory.usage_in_bytes" };
         if let Some(bytes) = number(&self.memory, memory) {
             usage.memory = bytes;
-        }
-        // The init is in it too.
-        if let Some(count) = number(&self.pids, "pids.current") {
-            usage.pids = count.saturating_sub(1);
         }
         let stat = self.cpu.as_ref().and_then(|f| fs::read_to_string(f.join("cpu.stat")).ok());
         let micros = stat.as_deref().and_then(|text| {
@@ -227,10 +218,6 @@ fn set_limit(folder: &Path, name: &str, limits: &Limits, version_2: bool) -> io:
             write("memory.max", limits.memory.unwrap_or(u64::MAX).to_string())?;
             let _ = write("memory.swap.max", "0".into());
             Ok(())
-        }
-        // The init counts too.
-        ("pids", _) => {
-            write("pids.max", limits.pids.unwrap_or(u64::MAX).saturating_add(1).to_string())
         }
         (_, false) => {
             write("cpu.cfs_period_us", PERIOD.to_string())?;
