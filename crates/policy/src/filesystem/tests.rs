@@ -13,7 +13,7 @@ fn rules(machine: &[&str], bundle: &[&str]) -> Ruleset {
 }
 
 fn denied(pattern: &str, relative: &str) -> bool {
-    rules(&[], &[pattern]).denied(relative, &format!("/work/build/p/{relative}")).is_some()
+    rules(&[], &[pattern]).denied(relative, &format!("/srv/build/p/{relative}")).is_some()
 }
 
 #[test]
@@ -46,10 +46,10 @@ fn each_spelling_of_a_denial_covers_what_is_below() {
 
 #[test]
 fn folders_above_the_project_are_not_asked_by_its_own_patterns() {
-    assert!(!denied("build", "src/a"), "the project lies in /work/build");
+    assert!(!denied("build", "src/a"), "the project lies in /srv/build");
     assert!(denied("build", "src/build/a"));
-    assert!(denied("/work/build/p/src/**", "src/a"), "an absolute pattern is");
-    assert!(!denied("/work/build/q/**", "src/a"));
+    assert!(denied("/srv/build/p/src/**", "src/a"), "an absolute pattern is");
+    assert!(!denied("/srv/build/q/**", "src/a"));
 }
 
 #[test]
