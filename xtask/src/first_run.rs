@@ -25,10 +25,7 @@ struct Said {
 /// Builds the program and runs the example.
 pub(crate) fn run_example() -> Result {
     heading("build");
-    run(&mut command(
-        "cargo",
-        &["build", "--quiet", "--locked", "--release", "-p", "ringfence-cli"],
-    ))?;
+    run(&mut command("cargo", &["build", "--locked", "--release", "-p", "ringfence-cli"]))?;
     let scratch = Scratch::new()?;
     println!("project {}", scratch.project.display());
     println!("machine {}   (RINGFENCE_HOME)", scratch.home.display());

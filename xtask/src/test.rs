@@ -44,7 +44,7 @@ pub(crate) fn full(rest: &[String]) -> Result {
         "sources",
     ])?;
     heading("examples in the documentation");
-    cargo(&["test", "--quiet", "--locked", "--workspace", "--doc"])?;
+    cargo(&["test", "--locked", "--workspace", "--doc"])?;
     heading("unit tests and the black-box suite, against the built program");
     cargo(&["build", "--quiet", "--locked", "--package", "ringfence-cli"])?;
     let mut args = vec!["nextest", "run", "--locked", "--workspace", "--no-fail-fast"];

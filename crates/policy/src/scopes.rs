@@ -100,6 +100,22 @@ impl Ruleset {
                     if scopes.denials_alone { vec![PathBuf::new()] } else { scopes.inside.clone() }
                 })
                 .collect();
+        if granted && let Some(readable) = &read_inside {
+            // A grant that silently came to nothing would look like one.
+            for path in intersect(bounds.clone()) {
+                if !readable.iter().any(|r| path.starts_with(r) || r.starts_with(&path)) {
+                    findings.push(finding(
+                        "write-not-readable",
+                        format!(
+                            "[policy.filesystem] write opens {}, which read does not cover \
+                             (machine.toml and ringfence.toml taken together)",
+                            path.display()
+                        ),
+                        Some("what may be written must be readable: add it to read".to_owned()),
+                    ));
+                }
+            }
+        }
         bounds.extend(read_inside.clone());
         let mut write = if granted { intersect(bounds) } else { Vec::new() };
         let mut except: Vec<PathBuf> =

@@ -150,6 +150,17 @@ impl Plan {
         })
     }
 
+    /// Whether this machine's rules let a manifest's declarations be: what can be said without trust,
+    /// lock or program.
+    ///
+    /// # Errors
+    /// [`Error::Policy`] with every finding.
+    pub fn permitted(manifest: &Manifest, home: &Path, user_home: &Path) -> Result<(), Error> {
+        let ruleset = Ruleset::compile(&MachinePolicy::load(home)?, manifest)?;
+        ruleset.scopes(&real(user_home), &real(home)).map(drop)?;
+        Ok(())
+    }
+
     /// Seconds a run may last.
     #[must_use]
     pub fn duration(&self) -> Option<Duration> {

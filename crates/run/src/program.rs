@@ -23,6 +23,10 @@ pub(crate) fn resolve(name: &str, project: &Path, path: Option<&OsStr>) -> Resul
     }
     if name.contains('/') {
         let file = project.join(name);
+        if file.is_file() && !executable(&file) {
+            let reason = "may not be executed; `chmod +x` it, or name its interpreter first".into();
+            return Err(Error::Project { path: file, reason });
+        }
         return if executable(&file) { Ok(normal(&file)) } else { Err(missing(None)) };
     }
     let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));

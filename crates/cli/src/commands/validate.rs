@@ -3,18 +3,35 @@
 use std::process::ExitCode;
 
 use ringfence_bundle::{Error, Severity, Snapshot};
+use ringfence_policy::Error as Policy;
+use ringfence_run::Plan;
 use serde_json::json;
 
-use super::Done;
+use super::{Done, home, user_home};
 use crate::args::{Args, Json};
 use crate::out::{self, Colour};
 
 pub(crate) fn run(args: &Args, options: &Json) -> Done {
-    let (findings, snapshot) = match Snapshot::read_without_lock(&args.project) {
+    let (mut findings, mut snapshot) = match Snapshot::read_without_lock(&args.project) {
         Ok(snapshot) => (snapshot.warnings.clone(), Some(snapshot)),
         Err(Error::Invalid(findings)) => (findings, None),
         Err(error) => return Err(error.into()),
     };
+    // What the machine's rules would refuse at a run is said now, and so is what is wrong with them.
+    if let Some(read) = &snapshot {
+        match Plan::permitted(&read.manifest, &home()?, &user_home()?) {
+            Ok(()) => {}
+            Err(ringfence_run::Error::Policy(Policy::Machine(found) | Policy::Exceeds(found))) => {
+                findings.extend(found);
+                snapshot = None;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for finding in &mut findings {
+        // That is what has just been typed.
+        finding.next.take_if(|next| next == "ringfence validate");
+    }
     let fields: Vec<_> = snapshot.iter().flat_map(|s| s.manifest.declared()).collect();
     if options.json {
         let fields: Vec<_> = fields

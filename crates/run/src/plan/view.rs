@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ringfence_bundle::{Egress, Transport};
+use ringfence_policy::Principal;
 use ringfence_sandbox::{Keeper, Missing, Rule};
 use serde::Serialize;
 
@@ -127,7 +128,15 @@ fn network(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
         Egress::Restricted => {
             for host in &network.allowed_hosts {
                 let ports = if host.port.is_some() { "" } else { " on 443 and 80" };
-                say("host", format!("{host}{ports}, within the machine's rules"));
+                // Of a suffix there is no one host to ask the rules about.
+                let port = host.port.unwrap_or(443);
+                let ruled = plan.ruleset.egress(&Principal::Agent, &host.host, port);
+                let verdict = match (host.suffix, ruled.allowed) {
+                    (true, _) => "within the machine's rules".to_owned(),
+                    (false, true) => "allowed".to_owned(),
+                    (false, false) => format!("but refused by {}", ruled.rule),
+                };
+                say("host", format!("{host}{ports}, {verdict}"));
             }
         }
     }

@@ -193,7 +193,10 @@ impl Card {
             "Limits",
             self.limits.iter().map(|it| format!("{} = {}", it.key, text(&it.value))),
         );
-        lines.list("Calls that wait for a yes", self.approvals.require.iter().map(|it| text(it)));
+        lines.list(
+            "Calls that need a yes (refused in this version, which cannot ask yet)",
+            self.approvals.require.iter().map(|it| text(it)),
+        );
         if !self.approvals.require.is_empty() {
             lines.row(format!("when nobody answers: {}", word(&self.approvals.on_timeout)));
         }
