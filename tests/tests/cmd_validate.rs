@@ -113,3 +113,23 @@ fn a_gated_host_cannot_be_allowed_past_its_gate() {
         }
     });
 }
+
+#[test]
+fn it_hears_the_rules_that_a_run_would_hear() {
+    each_user(|who| {
+        let project = Project::new(who);
+        let with = |rules: &str| {
+            project.manifest(&format!("version = 1\n[policy.filesystem]\n{rules}\n"));
+            project.ringfence(&["validate"])
+        };
+        with("write = [\"out/**\"]").ok().done();
+        with("write = [\"/etc/**\"]").expect(1).says(&["/etc"]).done();
+        with("write = [\"*.py\"]").expect(1).says(&["*.py"]).done();
+        with("read = [\"src/**\"]\nwrite = [\"out/**\"]")
+            .expect(1)
+            .says(&["write-not-readable"])
+            .done();
+        project.machine("[policy]\nisolatoin = \"kernel\"\n");
+        with("write = [\"out/**\"]").expect(1).says(&["machine.toml", "isolatoin"]).done();
+    });
+}

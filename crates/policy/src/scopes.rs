@@ -46,6 +46,50 @@ struct Scopes {
 }
 
 impl Ruleset {
+    /// Whether every write grant can also be read. One that cannot comes to nothing in
+    /// [`Ruleset::scopes`], and would look like a grant to whoever wrote it.
+    ///
+    /// # Errors
+    /// [`Error::Exceeds`] with the grants that come to nothing.
+    pub fn check_writes(&self, user_home: &Path) -> Result<(), Error> {
+        let lists = |key, pick: fn(&Rules) -> &Option<Vec<Line>>| -> Vec<_> {
+            // What is no path is found by `scopes`.
+            let mut elsewhere = Vec::new();
+            [&self.wire().machine, &self.wire().bundle]
+                .into_iter()
+                .filter_map(|rules| {
+                    let lines = pick(rules).as_ref()?;
+                    Some(layer(rules, key, lines, user_home, &mut elsewhere))
+                })
+                .collect()
+        };
+        let reads = lists("read", |rules| &rules.filesystem.read);
+        let writes = lists("write", |rules| &rules.filesystem.write);
+        if reads.is_empty() {
+            return Ok(());
+        }
+        let readable = intersect(reads.into_iter().map(|scopes| scopes.inside));
+        let granting = writes.into_iter().filter(|scopes| !scopes.denials_alone);
+        let granted = intersect(granting.map(|scopes| scopes.inside));
+        let lost = granted
+            .iter()
+            .filter(|path| !readable.iter().any(|r| path.starts_with(r) || r.starts_with(path)));
+        let findings: Vec<_> = lost
+            .map(|path| {
+                finding(
+                    "write-not-readable",
+                    format!(
+                        "[policy.filesystem] write opens {}, which read does not cover \
+                         (machine.toml and ringfence.toml taken together)",
+                        path.display()
+                    ),
+                    Some("what may be written must be readable: add it to read".to_owned()),
+                )
+            })
+            .collect();
+        if findings.is_empty() { Ok(()) } else { Err(Error::Exceeds(findings)) }
+    }
+
     /// What may be written and read. Pure: `user_home` is what `~` stands for, `ringfence_home` is
     /// the machine's state, which nothing in a sandbox reads.
     ///
@@ -100,22 +144,6 @@ impl Ruleset {
                     if scopes.denials_alone { vec![PathBuf::new()] } else { scopes.inside.clone() }
                 })
                 .collect();
-        if granted && let Some(readable) = &read_inside {
-            // A grant that silently came to nothing would look like one.
-            for path in intersect(bounds.clone()) {
-                if !readable.iter().any(|r| path.starts_with(r) || r.starts_with(&path)) {
-                    findings.push(finding(
-                        "write-not-readable",
-                        format!(
-                            "[policy.filesystem] write opens {}, which read does not cover \
-                             (machine.toml and ringfence.toml taken together)",
-                            path.display()
-                        ),
-                        Some("what may be written must be readable: add it to read".to_owned()),
-                    ));
-                }
-            }
-        }
         bounds.extend(read_inside.clone());
         let mut write = if granted { intersect(bounds) } else { Vec::new() };
         let mut except: Vec<PathBuf> =

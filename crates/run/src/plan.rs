@@ -114,6 +114,7 @@ impl Plan {
         separate(&project, &home, &user_home)?;
         let program = command(request, manifest, &project)?;
         let servers = servers(request, manifest, &project)?;
+        ruleset.check_writes(&user_home)?;
         let scopes = ruleset.scopes(&user_home, &home)?;
         let denied = |relative: &str, absolute: &str| ruleset.denied(relative, absolute).is_some();
         let never = [home.clone(), user_home.join(".ssh"), user_home.join(".gnupg")];
@@ -157,6 +158,7 @@ impl Plan {
     /// [`Error::Policy`] with every finding.
     pub fn permitted(manifest: &Manifest, home: &Path, user_home: &Path) -> Result<(), Error> {
         let ruleset = Ruleset::compile(&MachinePolicy::load(home)?, manifest)?;
+        ruleset.check_writes(&real(user_home))?;
         ruleset.scopes(&real(user_home), &real(home)).map(drop)?;
         Ok(())
     }

@@ -102,6 +102,21 @@ fn reads_inside() {
 }
 
 #[test]
+fn a_write_that_cannot_be_read_is_said() {
+    let check = |read: &[&str], write: &[&str]| {
+        let mut manifest = Manifest::default();
+        manifest.policy.filesystem.read = lines(Some(read));
+        manifest.policy.filesystem.write = lines(Some(write));
+        let rules = Ruleset::compile(&MachinePolicy::default(), &manifest).unwrap();
+        rules.check_writes(Path::new("/home/u"))
+    };
+    check(&["**"], &["out/**"]).unwrap();
+    check(&["src/**", "out/**"], &["out/a/**"]).unwrap();
+    check(&["src/a"], &["src/**"]).unwrap();
+    assert!(matches!(check(&["src/**"], &["out/**"]), Err(Error::Exceeds(f)) if f.len() == 1));
+}
+
+#[test]
 fn reads_outside() {
     let read = |machine: List<'_>, bundle: List<'_>| scopes((None, None), (machine, bundle));
     assert_eq!(read(None, Some(&["**", "/opt/x/**"])).unwrap().read_outside, paths(&["/opt/x"]));
