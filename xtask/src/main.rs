@@ -25,10 +25,19 @@ cargo xtask <chore>
   snapshots   run the suite and accept what the snapshot tests find, for review with git diff
 ";
 
+fn is_help(word: &str) -> bool {
+    matches!(word, "help" | "--help" | "-h")
+}
+
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let chore = args.next().unwrap_or_default();
     let rest: Vec<String> = args.collect();
+    // Asking what a chore does must not start it.
+    if [chore.as_str()].into_iter().chain(rest.iter().map(String::as_str)).any(is_help) {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     let done = match chore.as_str() {
         "first-run" => first_run::run_example(),
         "test" => test::full(&rest),

@@ -10,7 +10,7 @@ fn cargo(args: &[&str]) -> Result {
 fn style() -> Result {
     heading("format");
     cargo(&["fmt", "--all", "--check"])?;
-    heading("lints");
+    heading("lints (a first build of everything: some minutes)");
     cargo(&[
         "clippy",
         "--quiet",
@@ -45,7 +45,7 @@ pub(crate) fn full(rest: &[String]) -> Result {
     ])?;
     heading("examples in the documentation");
     cargo(&["test", "--locked", "--workspace", "--doc"])?;
-    heading("unit tests and the black-box suite, against the built program");
+    heading("unit tests and the black-box suite, against the built program (some minutes)");
     cargo(&["build", "--quiet", "--locked", "--package", "ringfence-cli"])?;
     let mut args = vec!["nextest", "run", "--locked", "--workspace", "--no-fail-fast"];
     args.extend(rest.iter().map(String::as_str));
