@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_bundle::{Id, Isolation, Manifest, SecretName, Snapshot, Template, Transport};
-use ringfence_policy::{MachinePolicy, Ruleset};
+use ringfence_policy::{FsScopes, MachinePolicy, Ruleset};
 use ringfence_sandbox::{Limits, Mount, native};
 use ringfence_trust::{Store, TrustedBundle};
 
@@ -114,8 +114,7 @@ impl Plan {
         separate(&project, &home, &user_home)?;
         let program = command(request, manifest, &project)?;
         let servers = servers(request, manifest, &project)?;
-        ruleset.check_writes(&user_home)?;
-        let scopes = ruleset.scopes(&user_home, &home)?;
+        let scopes = scopes(&ruleset, &user_home, &home)?;
         let denied = |relative: &str, absolute: &str| ruleset.denied(relative, absolute).is_some();
         let never = [home.clone(), user_home.join(".ssh"), user_home.join(".gnupg")];
         project::outside::check(&scopes.read_outside, &denied, &never)?;
@@ -158,9 +157,7 @@ impl Plan {
     /// [`Error::Policy`] with every finding.
     pub fn permitted(manifest: &Manifest, home: &Path, user_home: &Path) -> Result<(), Error> {
         let ruleset = Ruleset::compile(&MachinePolicy::load(home)?, manifest)?;
-        ruleset.check_writes(&real(user_home))?;
-        ruleset.scopes(&real(user_home), &real(home)).map(drop)?;
-        Ok(())
+        scopes(&ruleset, &real(user_home), &real(home)).map(drop)
     }
 
     /// Seconds a run may last.
@@ -213,6 +210,12 @@ pub(crate) fn level(isolation: Isolation) -> &'static str {
         Isolation::Network => "network",
         Isolation::Kernel => "kernel",
     }
+}
+
+/// The file scopes of a run, every grant in them real. Both folders by their real paths.
+fn scopes(ruleset: &Ruleset, user_home: &Path, home: &Path) -> Result<FsScopes, Error> {
+    ruleset.check_writes(user_home)?;
+    Ok(ruleset.scopes(user_home, home)?)
 }
 
 /// Without symlinks. What is not there has no other name.
