@@ -8,6 +8,9 @@ use super::Label::{Declared, Enforced, Informational, Validated};
 use super::{Field, FieldType, Label};
 
 const SANDBOX: Label = Enforced("native sandbox");
+/// `run --plan` says which of the two it is on this machine.
+const WEIGHED: Label = Enforced("native sandbox; watched where the kernel gives no cgroup");
+const SCRATCH: Label = Enforced("native sandbox, for its scratch space and for each file");
 const EGRESS: Label = Enforced("egress proxy");
 const GATE: Label = Enforced("MCP gate");
 const RESOLVER: Label = Enforced("secret resolver");
@@ -67,10 +70,10 @@ pub(super) const FIELDS: &[Field] = &[
     leaf("sandbox.isolation", OneOf(&["none", "process", "network", "kernel"]), PLAN, "Least strength of the wall; may only strengthen the floor").or("the floor of the capabilities"),
     leaf("sandbox.image", Text, Declared, "Image for Docker and microVM"),
     leaf("sandbox.command", Texts, SANDBOX, "Program and arguments, without a shell").or("from the command line"),
-    leaf("sandbox.memory_mb", Integer(4, MANY), SANDBOX, "Memory, MiB"),
-    leaf("sandbox.disk_mb", Integer(1, 16_777_216), SANDBOX, "Writable space, MiB"),
+    leaf("sandbox.memory_mb", Integer(4, MANY), WEIGHED, "Memory, MiB"),
+    leaf("sandbox.disk_mb", Integer(1, 16_777_216), SCRATCH, "Writable space, MiB"),
     leaf("sandbox.pids", Integer(1, MANY), SANDBOX, "Processes and threads"),
-    leaf("sandbox.cpus", Number(0.01, 1024.0), SANDBOX, "CPUs"),
+    leaf("sandbox.cpus", Number(0.01, 1024.0), WEIGHED, "CPUs"),
     leaf("sandbox.credentials", Texts, SANDBOX, "The only host variables that enter the sandbox; readable by the agent, and may go anywhere that is allowed").or("none"),
     leaf("sandbox.state", Text, Declared, "Adapter whose listed files are kept between runs"),
     holder("sandbox.network", Table, "What may leave; absent means restricted with nothing allowed"),
