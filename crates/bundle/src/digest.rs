@@ -25,6 +25,18 @@ impl Digest {
         framer.finish()
     }
 
+    /// The 64 lower-case hex digits.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        let mut text = String::with_capacity(64);
+        for byte in self.0 {
+            for nibble in [byte >> 4, byte & 15] {
+                text.push(char::from(b"0123456789abcdef"[usize::from(nibble)]));
+            }
+        }
+        text
+    }
+
     /// The 32 bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
@@ -58,14 +70,7 @@ impl Framer {
 
 impl From<Digest> for String {
     fn from(digest: Digest) -> Self {
-        let mut text = Self::with_capacity(71);
-        text.push_str("sha256:");
-        for byte in digest.0 {
-            for nibble in [byte >> 4, byte & 15] {
-                text.push(char::from(b"0123456789abcdef"[usize::from(nibble)]));
-            }
-        }
-        text
+        format!("sha256:{}", digest.hex())
     }
 }
 

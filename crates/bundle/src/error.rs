@@ -30,4 +30,20 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// What lies in the content store is not what its address says, or cannot be read.
+    #[error("{path}: {reason}")]
+    Object {
+        /// The object's folder.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A program that the manifest names could not be found or read.
+    #[error("{path}: {reason}")]
+    Program {
+        /// The program.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
 }

@@ -1,24 +1,28 @@
 //! Files read beneath a directory handle: no symlink followed, nothing but regular files opened,
 //! every read bounded.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2};
 use rustix::io::Errno;
 
+use sha2::{Digest as _, Sha256};
+
 use crate::digest::{Digest, Framer};
+use crate::objects::{Blob, Content};
 use crate::text;
 
 #[cfg(test)]
 mod tests;
 
 /// A pinned file is at most this long, in bytes.
-const MAX_FILE: u64 = 16 * 1024 * 1024;
+pub(crate) const MAX_FILE: u64 = 64 * 1024 * 1024;
 /// A pinned tree is at most this long, in bytes.
-const MAX_TREE: u64 = 64 * 1024 * 1024;
+const MAX_TREE: u64 = 1024 * 1024 * 1024;
 /// A pinned tree holds at most this many files and folders.
-const MAX_ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 100_000;
 /// A pinned tree is at most this deep.
 const MAX_DEPTH: usize = 32;
 
@@ -104,18 +108,66 @@ fn add_file(
     path: &str,
     total: &mut u64,
 ) -> Result<(), ReadError> {
+    let blob = read_blob(root, path, total)?;
+    part(framer, &blob);
+    Ok(())
+}
+
+/// What of a file goes into a digest: whether it is executable, and the SHA-256 of its bytes, which
+/// can be taken for many files at once.
+fn part(framer: &mut Framer, blob: &Blob) {
+    framer.part(if blob.executable { b"x" } else { b"-" });
+    framer.part(&Sha256::digest(&blob.bytes));
+}
+
+/// The digest of a file that was read.
+pub(crate) fn file_digest(kind: &str, blob: &Blob) -> Digest {
+    let mut framer = Framer::new(kind);
+    framer.part(b"file");
+    part(&mut framer, blob);
+    framer.finish()
+}
+
+/// The digest of a folder that was read.
+pub(crate) fn tree_digest(kind: &str, blobs: &BTreeMap<String, Blob>) -> Digest {
+    let mut framer = Framer::new(kind);
+    framer.part(b"tree");
+    for (path, blob) in blobs {
+        framer.part(path.as_bytes());
+        part(&mut framer, blob);
+    }
+    framer.finish()
+}
+
+/// Reads a file or a folder whole, under the same rules and limits as its digest is taken.
+pub(crate) fn content(root: BorrowedFd<'_>, path: &str) -> Result<Content, ReadError> {
+    let mut total = 0;
+    if FileType::from_raw_mode(look(root, path)?.st_mode) != FileType::Directory {
+        return read_blob(root, path, &mut total).map(Content::File);
+    }
+    let (top, _) = open_checked(root, path, FileType::Directory)?;
+    let mut files = Vec::new();
+    list(top.as_fd(), "", 0, &mut 0, &mut files)?;
+    let mut blobs = BTreeMap::new();
+    for file in files {
+        let blob =
+            read_blob(top.as_fd(), &file, &mut total).map_err(|error| within(&file, error))?;
+        blobs.insert(file, blob);
+    }
+    Ok(Content::Tree(blobs))
+}
+
+fn read_blob(root: BorrowedFd<'_>, path: &str, total: &mut u64) -> Result<Blob, ReadError> {
     let (fd, stat) = open_checked(root, path, FileType::RegularFile)?;
     let bytes = read_bounded(fd, MAX_FILE)?;
     let length = bytes.len() as u64;
     *total += length;
     if length > MAX_FILE || *total > MAX_TREE {
         return Err(ReadError::Refused(
-            "too large to pin: a file holds at most 16 MiB, a folder 64 MiB".to_owned(),
+            "too large to pin: a file holds at most 64 MiB, a folder 1 GiB".to_owned(),
         ));
     }
-    framer.part(if stat.st_mode & 0o111 == 0 { b"-" } else { b"x" });
-    framer.part(&bytes);
-    Ok(())
+    Ok(Blob { bytes, executable: stat.st_mode & 0o111 != 0 })
 }
 
 fn list(
@@ -140,7 +192,7 @@ fn list(
         }
         *count += 1;
         if *count > MAX_ENTRIES {
-            return refuse("it holds more than 10,000 files and folders");
+            return refuse("it holds more than 100,000 files and folders");
         }
         let path = format!("{prefix}{name}");
         if name.chars().any(text::is_invisible) {

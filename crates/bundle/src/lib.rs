@@ -18,15 +18,18 @@ mod files;
 mod host;
 mod init;
 mod keys;
+mod kind;
 mod levels;
 mod lock;
 mod manifest;
 mod money;
 mod names;
+mod objects;
 mod parse;
 mod paths;
 mod pins;
 mod places;
+mod programs;
 mod reserved;
 mod schema;
 mod snapshot;
@@ -47,8 +50,9 @@ pub use fields::{Field, FieldType, Label, field, fields};
 pub use host::{Host, HostError, HostRule};
 pub use init::first_manifest;
 pub use keys::{check_did, check_key};
+pub use kind::{Form, Kind};
 pub use levels::floor;
-pub use lock::{Lock, Pin};
+pub use lock::{Lock, Origin, Pin, Resolved, ToolPin, ToolPins, json_digest, tool_digest};
 pub use manifest::{
     A2a, Agent, ApprovalRule, Approvals, Capability, Delivery, Egress, Engine, Extension,
     Filesystem, Hook, Isolation, Limits, Manifest, Meta, Meter, Network, Notify, OnTimeout,
@@ -57,11 +61,13 @@ pub use manifest::{
 };
 pub use money::parse_usd;
 pub use names::{Id, NameError, SecretName, ServerId, ToolName};
+pub use objects::{Blob, Content, Objects};
 pub use parse::{parse_manifest, policy_tables};
 pub use paths::check_relative;
 pub use places::Places;
+pub use programs::{Program, Who, of_project, on_machine, resolve_program};
 pub use reserved::reserved_variable;
 pub use schema::schema;
-pub use snapshot::{Drift, Snapshot};
+pub use snapshot::{Drift, Reason, Snapshot};
 pub use text::first_invisible;
 pub use write::{write_first, write_lock};

@@ -1,19 +1,26 @@
 //! `ringfence.lock`: what is declared, pinned to digests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::pins::Elsewhere;
 use crate::source::Source;
-use crate::{Diagnostic, Digest, Error, Severity, Snapshot, pins, text};
+use crate::{Diagnostic, Digest, Error, Kind, Objects, Severity, Snapshot, pins, text};
 
 #[cfg(test)]
 mod tests;
 
+mod origin;
+mod tools;
+
+pub use origin::{Origin, Resolved};
+pub use tools::{ToolPin, ToolPins, json_digest, tool_digest};
+
 /// A parsed lock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
     /// Format, 1.
@@ -21,42 +28,89 @@ pub struct Lock {
     /// One row a declared thing, sorted by kind and name.
     #[serde(default, rename = "pin")]
     pub pins: Vec<Pin>,
+    /// What servers offered when they were last asked, sorted by server. A server without a row is
+    /// unpinned.
+    #[serde(default)]
+    pub tools: Vec<ToolPins>,
 }
 
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "origin::Row", into = "origin::Row")]
 pub struct Pin {
-    /// `server`, `skill`, `instruction`, `setting`, `hook`, `extension`, `workflow`.
-    pub kind: String,
-    /// Its name; for a setting, the agent CLI and the key: `claude-code.model`.
+    /// What it is.
+    pub kind: Kind,
+    /// Its name; for a setting, the agent CLI and the key: `claude-code.model`; for a program, its
+    /// path in the project.
     pub name: String,
     /// Digest of its definition or bytes.
     pub digest: Digest,
+    /// Where its bytes come from, when they do not lie beside the manifest.
+    pub origin: Option<Origin>,
 }
 
 impl Lock {
-    /// Pins everything that the manifest declares to the bytes that are there now.
+    /// Pins everything that the manifest declares to the bytes that are there now. What comes from a
+    /// repository or the library is pinned to what `resolved` says; what it does not say stays as the
+    /// snapshot's lock has it, if that row is for the same source and the store holds its bytes. Tool
+    /// definitions stay as they are for servers whose declaration did not change.
     ///
     /// # Errors
     /// [`Error::Invalid`], each finding at its place in the manifest: a file or folder that is
-    /// missing, that holds a symlink or device or is too large, or a source that is not supported
-    /// yet (git, library).
-    pub fn compute(snapshot: &Snapshot) -> Result<Self, Error> {
+    /// missing, that holds a symlink or device or is too large, or a source that was not fetched.
+    /// [`Error::Object`].
+    pub fn compute(
+        snapshot: &Snapshot,
+        objects: &Objects,
+        resolved: &BTreeMap<(Kind, String), Resolved>,
+    ) -> Result<Self, Error> {
         let found = pins::found(snapshot)?;
         let mut missing = Vec::new();
         let mut list = Vec::new();
-        for ((kind, name), digest) in found {
+        for ((kind, name), digest) in found.here {
             match digest {
-                Some(digest) => list.push(Pin { kind: kind.to_owned(), name, digest }),
-                None => missing.push(pins::missing(snapshot, kind, &name)),
+                Some(digest) => list.push(Pin { kind, name, digest, origin: None }),
+                None => {
+                    let message = format!("{kind} `{}`: there is no such file", text::shown(&name));
+                    missing.push(pins::finding(snapshot, kind, &name, "missing-file", message));
+                }
+            }
+        }
+        for (key, source) in found.elsewhere {
+            if let Some(Resolved { digest, origin }) = resolved.get(&key) {
+                let (digest, origin) = (*digest, Some(origin.clone()));
+                list.push(Pin { kind: key.0, name: key.1, digest, origin });
+                continue;
+            }
+            match pins::from_store(objects, snapshot.lock.as_ref(), &key, &source)? {
+                Elsewhere::Here(digest, origin) => {
+                    list.push(Pin { kind: key.0, name: key.1, digest, origin });
+                }
+                _ => missing.push(Diagnostic {
+                    next: Some("ringfence lock --fetch".to_owned()),
+                    ..pins::finding(
+                        snapshot,
+                        key.0,
+                        &key.1,
+                        "not-fetched",
+                        format!("{} `{}` was not fetched yet", key.0, text::shown(&key.1)),
+                    )
+                }),
             }
         }
         if !missing.is_empty() {
             return Err(Error::Invalid(missing));
         }
         list.sort();
-        Ok(Self { version: 1, pins: list })
+        let mut lock = Self { version: 1, pins: list, tools: Vec::new() };
+        if let Some(before) = &snapshot.lock {
+            let same = |pins: &&ToolPins| {
+                let digest = |lock: &Self| lock.digest(Kind::Server, pins.server.as_str());
+                digest(before).is_some() && digest(before) == digest(&lock)
+            };
+            lock.tools = before.tools.iter().filter(same).cloned().collect();
+        }
+        Ok(lock)
     }
 
     /// Parses the bytes of a lock strictly. The path is only shown.
@@ -89,14 +143,21 @@ impl Lock {
                 format!("lock version {} is not 1, which this program reads", lock.version);
             return Err(vec![fault("bad-lock", message, 0..0)]);
         }
-        let mut rows: BTreeMap<(&str, &str), ()> = BTreeMap::new();
+        let mut rows: BTreeMap<(Kind, &str), ()> = BTreeMap::new();
         for pin in &lock.pins {
-            let shown = format!("{} `{}`", text::shown(&pin.kind), text::shown(&pin.name));
-            if !pins::KINDS.contains(&pin.kind.as_str()) {
-                return Err(vec![fault("bad-lock", format!("{shown}: no such kind"), 0..0)]);
-            }
-            if rows.insert((&pin.kind, &pin.name), ()).is_some() {
+            let shown = format!("{} `{}`", pin.kind, text::shown(&pin.name));
+            if rows.insert((pin.kind, &pin.name), ()).is_some() {
                 return Err(vec![fault("bad-lock", format!("{shown} has two rows"), 0..0)]);
+            }
+        }
+        let mut servers = BTreeSet::new();
+        for pins in &lock.tools {
+            if !servers.insert(&pins.server) {
+                let message = format!("the tools of `{}` have two rows", pins.server);
+                return Err(vec![fault("bad-lock", message, 0..0)]);
+            }
+            if let Some(flaw) = pins.flaw() {
+                return Err(vec![fault("bad-lock", flaw, 0..0)]);
             }
         }
         Ok(lock)
@@ -113,19 +174,37 @@ impl Lock {
             // Writing to a string cannot fail.
             let _ = write!(
                 out,
-                "\n[[pin]]\nkind = {}\nname = {}\ndigest = \"{}\"\n",
-                quoted(&pin.kind),
+                "\n[[pin]]\nkind = \"{}\"\nname = {}\ndigest = \"{}\"\n",
+                pin.kind,
                 quoted(&pin.name),
                 pin.digest
             );
+            for (key, value) in pin.origin.iter().flat_map(Origin::fields) {
+                let _ = writeln!(out, "{key} = {}", quoted(value));
+            }
         }
+        let mut tools: Vec<&ToolPins> = self.tools.iter().collect();
+        tools.sort_by(|a, b| a.server.cmp(&b.server));
+        tools.into_iter().for_each(|pins| pins.render(&mut out));
         out
+    }
+
+    /// One row, if there is one.
+    #[must_use]
+    pub fn pin(&self, kind: Kind, name: &str) -> Option<&Pin> {
+        self.pins.iter().find(|pin| pin.kind == kind && pin.name == name)
     }
 
     /// The digest of one row, if there is one.
     #[must_use]
-    pub fn digest(&self, kind: &str, name: &str) -> Option<Digest> {
-        self.pins.iter().find(|pin| pin.kind == kind && pin.name == name).map(|pin| pin.digest)
+    pub fn digest(&self, kind: Kind, name: &str) -> Option<Digest> {
+        self.pin(kind, name).map(|pin| pin.digest)
+    }
+
+    /// What a server offered when it was last asked; `None` where it is unpinned.
+    #[must_use]
+    pub fn tools_of(&self, server: &str) -> Option<&ToolPins> {
+        self.tools.iter().find(|pins| pins.server.as_str() == server)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The bytes of a project's bundle, read once.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -7,8 +8,11 @@ use serde::Serialize;
 
 use crate::consent::consent_of;
 use crate::files::{self, ReadError};
+use crate::pins::{Elsewhere, Found};
 use crate::source::{MAX_BYTES, Source};
-use crate::{Diagnostic, Digest, Error, Lock, Manifest, Place, Severity, parse, pins};
+use crate::{
+    Diagnostic, Digest, Error, Id, Kind, Lock, Manifest, Objects, Place, Severity, parse, pins,
+};
 
 #[cfg(test)]
 mod tests;
@@ -42,14 +46,34 @@ pub struct Snapshot {
 /// What is wrong between a lock and the bytes it pins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Drift {
-    /// `server`, `skill`, `instruction`, …
-    pub kind: &'static str,
+    /// What it is.
+    pub kind: Kind,
     /// Its name.
     pub name: String,
+    /// Why it does not hold.
+    pub reason: Reason,
     /// What the lock says, `None` when it has no row.
     pub pinned: Option<Digest>,
     /// What is there now, `None` when it is gone or no longer declared.
     pub found: Option<Digest>,
+}
+
+/// Why a pin does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// It is declared, and the lock has no row for it.
+    Unpinned,
+    /// Its bytes, or how it is declared, are not what the row says.
+    Changed,
+    /// It is declared to come from somewhere else than the row says.
+    Redeclared,
+    /// It is declared and pinned, and no file is there.
+    Missing,
+    /// It comes from elsewhere, and its bytes are not in this machine's store.
+    NotFetched,
+    /// The row is for something that is no longer declared.
+    Undeclared,
 }
 
 impl Snapshot {
@@ -148,32 +172,56 @@ impl Snapshot {
         consent_of(&self.manifest_bytes, self.local_bytes.as_deref(), self.lock_bytes.as_deref())
     }
 
-    /// Compares the lock with the bytes that are there now. Empty means current.
+    /// Compares the lock with the bytes that are there now: beside the manifest, and in the store
+    /// for what comes from elsewhere. Empty means current.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] when a pinned tree cannot be read (a symlink or a device in a
-    /// skill, …), each finding at its place in the manifest.
-    pub fn drift(&self) -> Result<Vec<Drift>, Error> {
-        let found = pins::found(self)?;
-        let pins = self.lock.as_ref().map(|lock| lock.pins.as_slice()).unwrap_or_default();
+    /// skill, …), each finding at its place in the manifest. [`crate::Error::Object`].
+    pub fn drift(&self, objects: &Objects) -> Result<Vec<Drift>, Error> {
+        let Found { here, elsewhere } = pins::found(self)?;
         let mut drift: Vec<Drift> = Vec::new();
-        for ((kind, name), digest) in &found {
-            let pinned = self.lock.as_ref().and_then(|lock| lock.digest(kind, name));
-            if pinned.is_none() || pinned != *digest {
-                drift.push(Drift { kind, name: name.clone(), pinned, found: *digest });
+        let pinned = |(kind, name): &pins::Name| self.lock.as_ref()?.digest(*kind, name);
+        let mut add = |key: &pins::Name, reason, found| {
+            let (pinned, (kind, name)) = (pinned(key), key.clone());
+            drift.push(Drift { kind, name, reason, pinned, found });
+        };
+        for (key, digest) in &here {
+            match (pinned(key), digest) {
+                (None, _) => add(key, Reason::Unpinned, *digest),
+                (Some(_), None) => add(key, Reason::Missing, None),
+                (Some(pinned), Some(found)) if pinned == *found => {}
+                (Some(_), Some(_)) => add(key, Reason::Changed, *digest),
             }
         }
-        for pin in pins {
-            // The lock's parse holds kinds to this list.
-            let kind = pins::KINDS.into_iter().find(|kind| *kind == pin.kind);
-            if let Some(kind) = kind
-                && !found.contains_key(&(kind, pin.name.clone()))
-            {
-                let pinned = Some(pin.digest);
-                drift.push(Drift { kind, name: pin.name.clone(), pinned, found: None });
+        for (key, source) in &elsewhere {
+            match pins::from_store(objects, self.lock.as_ref(), key, source)? {
+                Elsewhere::Unpinned => add(key, Reason::Unpinned, None),
+                Elsewhere::Redeclared => add(key, Reason::Redeclared, None),
+                Elsewhere::NotHere => add(key, Reason::NotFetched, None),
+                Elsewhere::Here(found, _) if pinned(key) == Some(found) => {}
+                Elsewhere::Here(found, _) => add(key, Reason::Changed, Some(found)),
+            }
+        }
+        for pin in self.lock.iter().flat_map(|lock| &lock.pins) {
+            let key = (pin.kind, pin.name.clone());
+            if !here.contains_key(&key) && !elsewhere.contains_key(&key) {
+                add(&key, Reason::Undeclared, None);
             }
         }
         Ok(drift)
+    }
+
+    /// The canonical JSON (RFC 8785) of each thing that is pinned by how it is declared: servers,
+    /// hooks, settings; references unresolved.
+    #[must_use]
+    pub fn definitions(&self) -> BTreeMap<(Kind, String), Vec<u8>> {
+        pins::definition_bytes(&self.manifest)
+    }
+
+    /// Everything that is declared with a source: kind, name, where its bytes come from.
+    pub fn sources(&self) -> impl Iterator<Item = (Kind, &Id, &crate::manifest::Source)> {
+        pins::sources(&self.manifest)
     }
 }
 

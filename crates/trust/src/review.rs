@@ -5,8 +5,8 @@ mod lines;
 mod text;
 
 pub use card::{
-    AgentCard, ApprovalCard, Card, Content, HookCard, Limit, NetworkCard, Pinned, SecretCard,
-    ServerCard, Tools, card,
+    AgentCard, ApprovalCard, Card, Content, HookCard, Limit, NetworkCard, SecretCard, ServerCard,
+    Tools, card,
 };
 pub use text::shown;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_bundle::{Digest, Drift, Snapshot, consent_of, read_three};
+use ringfence_bundle::{Digest, Drift, Objects, Snapshot, consent_of, read_three};
 use ringfence_record::{Event, MachineLog, RunId, read_machine};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,7 @@ impl TrustedBundle {
 #[derive(Debug, Clone)]
 pub struct Store {
     home: PathBuf,
+    objects: Objects,
 }
 
 /// One row of the store.
@@ -67,7 +68,7 @@ impl Store {
     /// The store of this home. Reads nothing yet.
     #[must_use]
     pub fn new(home: &Path) -> Self {
-        Self { home: home.to_owned() }
+        Self { home: home.to_owned(), objects: Objects::of(home) }
     }
 
     /// The state of a snapshot, with the drift that was found.
@@ -76,7 +77,7 @@ impl Store {
     /// [`Error::Store`], [`Error::Bundle`].
     pub fn state(&self, snapshot: &Snapshot) -> Result<(State, Vec<Drift>), Error> {
         let (_, grants) = self.load()?;
-        let drift = snapshot.drift()?;
+        let drift = snapshot.drift(&self.objects)?;
         let state = match self.granted(&grants, &snapshot.project)? {
             None => State::Untrusted,
             Some(grant) => match judge(grant, snapshot, drift.clone()) {
@@ -109,7 +110,7 @@ impl Store {
             .ok_or_else(|| Error::Untrusted { project: snapshot.project.clone() })?;
         // Pinned trees are looked at last: they may be large, and must not matter before.
         judge(grant, &snapshot, Vec::new())?;
-        let consent = judge(grant, &snapshot, snapshot.drift()?)?;
+        let consent = judge(grant, &snapshot, snapshot.drift(&self.objects)?)?;
         let store = bytes.unwrap_or_default().into();
         Ok(TrustedBundle { snapshot, consent, store })
     }
@@ -160,7 +161,7 @@ impl Store {
             return Err(Error::WrongDigest { given: review::shown(consented, 80), found });
         }
         locked(snapshot)?;
-        Self::grantable(snapshot, &snapshot.drift()?)?;
+        Self::grantable(snapshot, &snapshot.drift(&self.objects)?)?;
         let project = self.key(&snapshot.project)?;
         ringfence_record::prepare_home(&self.home).map_err(ringfence_record::Error::from)?;
         let _lock = file::lock(&self.home)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
-use super::{ReadError, digest_either, digest_file, digest_tree, open_root, read_file};
+use super::{MAX_FILE, ReadError, digest_either, digest_file, digest_tree, open_root, read_file};
 use crate::Digest;
 
 fn tree() -> TempDir {
@@ -120,7 +120,7 @@ fn reads_are_bounded() {
     let root = open_root(dir.path()).expect("opened");
     assert_eq!(read_file(root.as_fd(), "outside", 2).expect("read").len(), 3);
     let huge = fs::File::create(dir.path().join("s/huge")).expect("made");
-    huge.set_len(16 * 1024 * 1024 + 1).expect("sized");
+    huge.set_len(MAX_FILE + 1).expect("sized");
     assert!(refusal(dir.path()).contains("too large"));
     huge.set_len(16).expect("sized");
     assert!(digest(dir.path()).is_ok());

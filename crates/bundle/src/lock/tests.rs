@@ -3,17 +3,20 @@ use std::path::Path;
 use proptest::prelude::{any, proptest};
 
 use super::{Lock, Pin};
-use crate::Digest;
+use crate::{Digest, Kind};
 
 fn lock() -> Lock {
-    let pin = |kind: &str, name: &str| Pin {
-        kind: kind.to_owned(),
+    let pin = |kind, name: &str| Pin {
+        kind,
         name: name.to_owned(),
         digest: Digest::framed("t", &[name.as_bytes()]),
+        origin: None,
     };
+    let (server, setting) = (Kind::Server, Kind::Setting);
     Lock {
         version: 1,
-        pins: vec![pin("server", "b"), pin("server", "a"), pin("setting", "x.\"\\q\n")],
+        pins: vec![pin(server, "b"), pin(server, "a"), pin(setting, "x.\"\\q\n")],
+        tools: Vec::new(),
     }
 }
 
@@ -32,9 +35,9 @@ fn rendering_is_stable_and_parses_back() {
     assert!(text.starts_with("# made by ringfence lock; do not edit\nversion = 1\n\n[[pin]]\n"));
     let parsed = Lock::parse(Path::new("ringfence.lock"), text.as_bytes()).expect("parses");
     assert_eq!(parsed.render(), text);
-    assert_eq!(parsed.digest("server", "a"), lock().digest("server", "a"));
+    assert_eq!(parsed.digest(Kind::Server, "a"), lock().digest(Kind::Server, "a"));
     assert_eq!(parsed.pins[0].name, "a", "rows are sorted");
-    let empty = Lock { version: 1, pins: Vec::new() };
+    let empty = Lock { version: 1, ..Lock::default() };
     assert_eq!(Lock::parse(Path::new("l"), empty.render().as_bytes()), Ok(empty));
 }
 
@@ -51,7 +54,7 @@ fn a_broken_lock_is_refused_with_its_line_and_the_next_command() {
         (good.replace("sha256:", "sha1:"), 7, "bad-lock"),
         (good.replace("name = \"b\"", "name = \"a\""), 1, "bad-lock"),
         (good.replace("name = \"b\"", "nam = \"b\""), second_row, "bad-lock"),
-        (good.replace("\"server\"", "\"serve\""), 1, "bad-lock"),
+        (good.replace("\"server\"", "\"serve\""), 5, "bad-lock"),
         ("garbage".to_owned(), 1, "bad-lock"),
         (String::new(), 1, "bad-lock"),
     ] {

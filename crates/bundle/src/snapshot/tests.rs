@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -8,7 +9,7 @@ use tempfile::TempDir;
 
 use super::Snapshot;
 use crate::parse::tests::FULL;
-use crate::{Error, Lock};
+use crate::{Error, Kind, Lock, Objects};
 
 fn project(manifest: impl AsRef<[u8]>) -> TempDir {
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -108,8 +109,8 @@ fn a_broken_lock_does_not_stop_a_new_one() {
     assert_eq!(refused(dir.path()), [".ringfence/ringfence.lock:1:bad-lock"]);
     let snapshot = Snapshot::read_without_lock(dir.path()).expect("the manifest is fine");
     assert!(snapshot.lock.is_none());
-    write(dir.path(), "ringfence.lock", Lock::compute(&snapshot).expect("locked").render());
-    assert_eq!(read(dir.path()).drift().expect("read"), []);
+    write(dir.path(), "ringfence.lock", compute(&snapshot).expect("locked").render());
+    assert_eq!(read(dir.path()).drift(&store()).expect("read"), []);
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn full() -> TempDir {
     write(dir.path(), "instructions/team.md", "be kind");
     write(dir.path(), "extensions/lint.ts", "x");
     write(dir.path(), "workflows/triage.js", "y");
-    let lock = Lock::compute(&read(dir.path())).unwrap_or_else(|error| panic!("{error:?}"));
+    let lock = compute(&read(dir.path())).unwrap_or_else(|error| panic!("{error:?}"));
     write(dir.path(), "ringfence.lock", lock.render());
     dir
 }
@@ -172,14 +173,14 @@ fn everything_declared_is_pinned() {
             "workflow triage"
         ]
     );
-    assert_eq!(snapshot.drift().expect("read"), []);
+    assert_eq!(snapshot.drift(&store()).expect("read"), []);
 }
 
 #[test]
 fn drift_names_what_changed() {
     let drift = |dir: &TempDir| -> Vec<String> {
         read(dir.path())
-            .drift()
+            .drift(&store())
             .expect("read")
             .iter()
             .map(|d| format!("{} {} {} {}", d.kind, d.name, d.pinned.is_some(), d.found.is_some()))
@@ -219,23 +220,23 @@ fn what_cannot_be_pinned_is_named_at_its_place() {
             fs::read_to_string(dir.path().join(".ringfence/ringfence.toml")).expect("read");
         manifest.lines().position(|l| l.contains(text)).expect("a line") + 1
     };
-    let error = read(dir.path()).drift().expect_err("a symlink");
+    let error = read(dir.path()).drift(&store()).expect_err("a symlink");
     let place = format!(".ringfence/ringfence.toml:{}", line("[skills.summarize]"));
     assert_eq!(brief(&error), [format!("{place}:unpinnable")]);
-    assert!(Lock::compute(&read(dir.path())).is_err());
+    assert!(compute(&read(dir.path())).is_err());
 
     let dir = project(
         "version = 1\n[skills.a]\npath = \"./none\"\n[instructions.b]\npath = \"./none\"\n",
     );
-    let error = Lock::compute(&read(dir.path())).expect_err("missing");
+    let error = compute(&read(dir.path())).expect_err("missing");
     assert_eq!(
         brief(&error),
         [".ringfence/ringfence.toml:5:missing-file", ".ringfence/ringfence.toml:3:missing-file"]
     );
 
     let dir = project("version = 1\n[skills.a]\nlibrary = \"a:b\"\n");
-    let error = Lock::compute(&read(dir.path())).expect_err("unsupported");
-    assert_eq!(brief(&error), [".ringfence/ringfence.toml:2:unsupported-source"]);
+    let error = compute(&read(dir.path())).expect_err("not fetched");
+    assert_eq!(brief(&error), [".ringfence/ringfence.toml:2:not-fetched"]);
 }
 
 #[test]
@@ -243,9 +244,21 @@ fn references_stay_names_in_pins() {
     let dir = project(
         "version = 1\n[servers.s]\ntype = \"stdio\"\ncommand = \"x\"\nenv = { K = \"${PATH}\" }\n",
     );
-    let lock = Lock::compute(&read(dir.path())).expect("locked");
+    let lock = compute(&read(dir.path())).expect("locked");
     let definition = br#"{"methods":[],"pricing":null,"tools":null,"transport":{"allowed_hosts":[],"args":[],"command":"x","env":{"K":"${PATH}"},"type":"stdio"}}"#;
-    assert_eq!(lock.digest("server", "s"), Some(crate::Digest::framed("server", &[definition])));
+    assert_eq!(
+        lock.digest(Kind::Server, "s"),
+        Some(crate::Digest::framed("server", &[definition]))
+    );
+}
+
+/// A store that holds nothing.
+fn store() -> Objects {
+    Objects::of(Path::new("/nonexistent"))
+}
+
+fn compute(snapshot: &Snapshot) -> Result<Lock, Error> {
+    Lock::compute(snapshot, &store(), &BTreeMap::new())
 }
 
 proptest! {

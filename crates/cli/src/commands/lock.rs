@@ -1,11 +1,12 @@
 //! `ringfence lock`
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use ringfence_bundle::{Drift, Error, Lock as File, Snapshot};
+use ringfence_bundle::{Drift, Error, Lock as File, Objects, Reason, Snapshot};
 use serde_json::json;
 
-use super::Done;
+use super::{Done, home};
 use crate::args::{Args, Lock};
 use crate::escape::escaped;
 use crate::failure::Failure;
@@ -21,8 +22,8 @@ pub(crate) fn run(args: &Args, lock: &Lock) -> Done {
         Err(Error::Invalid(_)) => (Snapshot::read_without_lock(&args.project)?, false),
         Err(error) => return Err(error.into()),
     };
-    let moved = if readable { snapshot.drift()? } else { Vec::new() };
-    let file = File::compute(&snapshot)?;
+    let moved = if readable { snapshot.drift(&Objects::of(&home()?))? } else { Vec::new() };
+    let file = File::compute(&snapshot, &Objects::of(&home()?), &BTreeMap::new())?;
     let text = file.render();
     let same = readable && snapshot.lock_bytes.as_deref() == Some(text.as_bytes());
     if !same {
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &Args, lock: &Lock) -> Done {
 }
 
 fn check(snapshot: &Snapshot, json: bool) -> Done {
-    let moved = snapshot.drift()?;
+    let moved = snapshot.drift(&Objects::of(&home()?))?;
     let missing = snapshot.lock.is_none();
     if json {
         let holds = moved.is_empty() && !missing;
@@ -68,10 +69,11 @@ fn check(snapshot: &Snapshot, json: bool) -> Done {
 
 fn show(moved: &[Drift]) {
     for row in moved {
-        let (colour, word) = match (row.pinned, row.found) {
-            (None, _) => (Colour::Green, "new"),
-            (Some(_), None) => (Colour::Red, "gone"),
-            (Some(_), Some(_)) => (Colour::Yellow, "changed"),
+        let (colour, word) = match row.reason {
+            Reason::Unpinned => (Colour::Green, "new"),
+            Reason::Missing | Reason::Undeclared => (Colour::Red, "gone"),
+            Reason::NotFetched => (Colour::Red, "absent"),
+            Reason::Changed | Reason::Redeclared => (Colour::Yellow, "changed"),
         };
         out::data(&format!(
             "  {:<8} {} {}",

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_bundle::{
-    Drift, Egress, HostRule, Isolation, Manifest, OnTimeout, Pattern, SecretName, Server, Snapshot,
-    Source, Template, Transport, floor,
+    Drift, Egress, HostRule, Isolation, Manifest, OnTimeout, Pattern, Pin, SecretName, Server,
+    Snapshot, Source, Template, Transport, floor,
 };
 use serde::Serialize;
 
@@ -60,7 +60,7 @@ pub struct Card {
     /// Skills, instructions, workflows and extensions, and where their bytes come from.
     pub content: Vec<Content>,
     /// What the lock pins.
-    pub pins: Vec<Pinned>,
+    pub pins: Vec<Pin>,
     /// What is declared but not pinned, or no longer what the pin says.
     pub drift: Vec<Drift>,
     /// Whether there is a lock at all.
@@ -175,17 +175,6 @@ pub struct Content {
     pub source: String,
 }
 
-/// One pin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Pinned {
-    /// Kind.
-    pub kind: String,
-    /// Name.
-    pub name: String,
-    /// Digest.
-    pub digest: String,
-}
-
 /// Builds the card of a snapshot; `state` and `drift` are what [`crate::Store::state`] said.
 #[must_use]
 pub fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
@@ -250,13 +239,7 @@ pub fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
             })
             .collect(),
         content: content(manifest),
-        pins: pins
-            .map(|pin| Pinned {
-                kind: pin.kind.clone(),
-                name: pin.name.clone(),
-                digest: pin.digest.to_string(),
-            })
-            .collect(),
+        pins: pins.cloned().collect(),
         drift: drift.to_vec(),
         locked: snapshot.lock.is_some(),
     }

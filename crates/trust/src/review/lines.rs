@@ -228,9 +228,7 @@ impl Card {
         if self.locked {
             lines.list(
                 "Pinned",
-                self.pins
-                    .iter()
-                    .map(|it| format!("{} {}: {}", text(&it.kind), text(&it.name), it.digest)),
+                self.pins.iter().map(|it| format!("{} {}: {}", it.kind, text(&it.name), it.digest)),
             );
         } else {
             lines.head("NOTHING IS PINNED: there is no lock; run `ringfence lock`");

@@ -1,4 +1,6 @@
-use ringfence_bundle::Snapshot;
+use std::path::Path;
+
+use ringfence_bundle::{Objects, Snapshot};
 
 use super::{Tools, card, shown};
 use crate::State;
@@ -65,7 +67,7 @@ fn snapshot(manifest: &str) -> (tempfile::TempDir, Snapshot) {
 #[test]
 fn the_card_names_every_command_host_secret_and_tool() {
     let (_folder, snapshot) = snapshot(FULL);
-    let drift = snapshot.drift().unwrap();
+    let drift = snapshot.drift(&Objects::of(Path::new("/nonexistent"))).unwrap();
     let card = card(&snapshot, State::Untrusted, &drift);
     let search = card.servers.iter().find(|server| server.name == "search").unwrap();
     let command = ["npx", "-y", "@example/search-mcp", "a b"].map(str::to_owned).to_vec();

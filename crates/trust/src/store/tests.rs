@@ -1,8 +1,9 @@
+use std::collections::BTreeMap;
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use ringfence_bundle::{Digest, Lock, Snapshot};
+use ringfence_bundle::{Digest, Lock, Objects, Snapshot};
 use ringfence_record::{Event, MachineLog, VerifyOptions, read_machine, verify};
 
 use super::{State, Store, TrustedBundle};
@@ -45,7 +46,12 @@ impl Scene {
 
     fn lock(&self) {
         let snapshot = Snapshot::read_without_lock(&self.project).unwrap();
-        self.write("ringfence.lock", &Lock::compute(&snapshot).unwrap().render());
+        self.write(
+            "ringfence.lock",
+            &Lock::compute(&snapshot, &Objects::of(Path::new("/nonexistent")), &BTreeMap::new())
+                .unwrap()
+                .render(),
+        );
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -332,7 +338,10 @@ fn many_grants_at_once_all_count() {
             std::fs::create_dir_all(project.join(".ringfence")).unwrap();
             std::fs::write(project.join(".ringfence/ringfence.toml"), "version = 1\n").unwrap();
             let snapshot = Snapshot::read_without_lock(&project).unwrap();
-            let lock = Lock::compute(&snapshot).unwrap().render();
+            let lock =
+                Lock::compute(&snapshot, &Objects::of(Path::new("/nonexistent")), &BTreeMap::new())
+                    .unwrap()
+                    .render();
             std::fs::write(project.join(".ringfence/ringfence.lock"), lock).unwrap();
             project.canonicalize().unwrap()
         })
