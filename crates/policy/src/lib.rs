@@ -17,7 +17,6 @@ mod chain;
 mod decide;
 mod decimal;
 mod decision;
-mod decode;
 mod error;
 mod file;
 mod filesystem;

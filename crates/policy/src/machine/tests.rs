@@ -76,13 +76,13 @@ fn every_problem_in_one_go_with_its_place() {
         at,
         [
             ("unknown-key", 2),
-            ("unknown-value", 3),
+            ("bad-value", 3),
             ("out-of-range", 4),
             ("wrong-type", 5),
             ("wrong-type", 6),
             ("bad-pattern", 7),
-            ("unknown-key", 9),
-            ("unknown-key", 10),
+            ("bad-name", 9),
+            ("bad-name", 10),
             ("bad-pattern", 11),
             ("bad-pattern", 11),
             ("wrong-type", 11),
@@ -105,7 +105,7 @@ fn every_problem_in_one_go_with_its_place() {
 #[test]
 fn syntax_and_duplicates() {
     let found = problems(parse("[policy]\nallow_execute = true\nallow_execute = false\n"));
-    assert_eq!((found[0].rule, found[0].at.as_ref().unwrap().line), ("syntax", 3));
+    assert_eq!((found[0].rule, found[0].at.as_ref().unwrap().line), ("duplicate-key", 3));
     for text in ["[policy", "x = ", "\u{0}", "[policy]\npeers = 'é\n", "policy = 1", "guard = 1"] {
         assert!(!problems(parse(text)).is_empty(), "{text:?}");
     }
