@@ -168,7 +168,9 @@ impl Document {
         list
     }
 
-    pub(crate) fn places(&self) -> Places {
+    /// Where every decoded key stands, for those who ask after the document is gone.
+    #[must_use]
+    pub fn places(&self) -> Places {
         Places { spans: self.spans.borrow().clone(), sources: Arc::clone(&self.sources) }
     }
 

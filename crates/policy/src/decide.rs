@@ -236,13 +236,16 @@ impl Ruleset {
         };
         let lines = (hit.table.lines)(rules).get(hit.key).map_or(&[][..], Vec::as_slice);
         let key = if hit.key == EVERYONE { "\"*\"" } else { hit.key };
-        let (file, table) = (&rules.file, hit.table.name);
+        let table = hit.table.name;
+        let file = |line| rules.file_of(line);
         match (hit.at.and_then(|at| lines.get(at)), lines.first()) {
             (Some(line), _) => {
-                format!("{file}:{} [policy.{table}] {key} {:?}", line.line, line.text)
+                format!("{}:{} [policy.{table}] {key} {:?}", file(line), line.line, line.text)
             }
-            (None, Some(first)) => format!("{file}:{} [policy.{table}] {key}", first.line),
-            (None, None) => format!("{file} [policy.{table}] {key} = []"),
+            (None, Some(first)) => {
+                format!("{}:{} [policy.{table}] {key}", file(first), first.line)
+            }
+            (None, None) => format!("{} [policy.{table}] {key} = []", rules.file),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::glob;
+use crate::language::Language;
 use crate::path_glob::PathGlob;
 use crate::pattern::{PathPattern, Root};
 use crate::wire::{Line, Rules};
@@ -42,8 +43,25 @@ impl Deny {
         Self { root: pattern.root, glob: PathGlob::new(text), literal, name, all, folder }
     }
 
+    /// The paths that it covers, seen from its root: what it matches and what is below.
+    pub(crate) fn language(&self) -> Language {
+        if self.all {
+            return Language::of_name("*");
+        }
+        let mut language = if self.name.is_some() {
+            let mut anywhere = Language::empty_path();
+            anywhere.folders();
+            anywhere.then_path(&self.glob.language());
+            anywhere
+        } else {
+            self.glob.language()
+        };
+        language.and_below();
+        language
+    }
+
     /// Whether this path, or something above it, is denied.
-    fn covers(&self, relative: Option<&str>, absolute: &str) -> bool {
+    pub(crate) fn covers(&self, relative: Option<&str>, absolute: &str) -> bool {
         match self.root {
             // A pattern without a folder is a name that is denied anywhere: `.env*`. Folders above
             // the project are not asked: a project in `/build` is not denied by `build`.
@@ -156,7 +174,8 @@ impl Ruleset {
 pub(crate) fn rule(rules: &Rules, key: &str, line: Option<&Line>) -> String {
     match line {
         Some(line) => {
-            format!("{}:{} [policy.filesystem] {key} {:?}", rules.file, line.line, line.text)
+            let file = rules.file_of(line);
+            format!("{file}:{} [policy.filesystem] {key} {:?}", line.line, line.text)
         }
         None => format!("{} [policy.filesystem] {key}", rules.file),
     }

@@ -1,10 +1,9 @@
 //! `machine.toml`: the machine's own policy tables and ceilings.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ringfence_bundle::{
-    Diagnostic, Document, Isolation, Place, PolicyList, PolicyTables, Table, Value, parse_usd,
+    Diagnostic, Document, Isolation, Places, PolicyList, PolicyTables, Table, Value, parse_usd,
     policy_tables,
 };
 use serde::Serialize;
@@ -44,8 +43,9 @@ pub struct MachinePolicy {
     pub tables: PolicyTables,
     /// `[policy]`
     pub ceilings: Ceilings,
-    /// Where each ceiling stands, by key.
-    pub places: BTreeMap<String, Place>,
+    /// Where everything in it stands: `policy.isolation`, `policy.tools.*[0]`.
+    #[serde(skip)]
+    pub places: Places,
 }
 
 impl MachinePolicy {
@@ -79,7 +79,7 @@ impl MachinePolicy {
 
     /// A ceiling's key and place, as a person reads it.
     pub(crate) fn place_of(&self, key: &str) -> String {
-        match self.places.get(key) {
+        match self.places.find(&format!("policy.{key}")) {
             Some(place) => format!("[policy] {key} at {MACHINE_FILE}:{}", place.line),
             None => format!("[policy] {key} in {MACHINE_FILE}"),
         }
@@ -93,18 +93,12 @@ fn decode(document: &Document) -> MachinePolicy {
     if let Some(table) = root.table("policy") {
         policy.tables = policy_tables(&table, &check);
         policy.ceilings = ceilings(&table);
-        for key in document.asked() {
-            if let Some(name) = key.strip_prefix("policy.").filter(|name| !name.contains('.'))
-                && let Some(place) = document.place(&key)
-            {
-                policy.places.insert(name.to_owned(), place);
-            }
-        }
         table.finish();
     }
     // The guard's own table: its room reads what is in it.
     let _ = root.table("guard");
     root.finish();
+    policy.places = document.places();
     policy
 }
 

@@ -8,3 +8,5 @@ mod generate;
 mod naive;
 mod narrowing;
 mod subset;
+
+pub(crate) use generate::{PATH, id};

@@ -56,7 +56,7 @@ fn the_whole_file() {
     assert_eq!(policy.tables.tools["*"][1].text, "!*_delete");
     assert_eq!(policy.tables.tools["*"][1].line, 17);
     assert_eq!(policy.tables.filesystem.deny[0].line, 25);
-    assert_eq!(policy.places["isolation"].line, 3);
+    assert_eq!(policy.places.find("policy.isolation").unwrap().line, 3);
     assert_eq!(parse("").unwrap().ceilings, crate::Ceilings::default());
 }
 

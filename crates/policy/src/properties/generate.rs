@@ -13,7 +13,7 @@ use crate::{MachinePolicy, Principal};
 /// Declared servers are `s`, `t` and `w` (http); `u` never is.
 pub(super) const SERVERS: [&str; 4] = ["s", "t", "w", "u"];
 
-pub(super) fn id(text: &str) -> Id {
+pub(crate) fn id(text: &str) -> Id {
     Id::parse(text).unwrap()
 }
 
@@ -40,7 +40,7 @@ pub(super) fn lines(pattern: &'static str) -> impl Strategy<Value = Vec<Pattern>
 
 pub(super) const NAME: &str = "!?[AB*?]{1,3}";
 pub(super) const HOST: &str = "!?[ab*?](\\.[ab*])?(:80|:443)?";
-pub(super) const PATH: &str = "(\\*\\*/)?[ab*?]{1,2}(/[ab*])?(/\\*\\*)?";
+pub(crate) const PATH: &str = "(\\*\\*/)?[ab*?]{1,2}(/[ab*])?(/\\*\\*)?";
 const SUBTREE: &str = "[ab](/[ab])?(/\\*\\*)?";
 
 prop_compose! {
