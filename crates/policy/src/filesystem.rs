@@ -124,6 +124,21 @@ impl Ruleset {
         })
     }
 
+    /// The denials that hold for a path, by layer and position, the machine's first.
+    pub(crate) fn deny_hits(&self, relative: &str, absolute: &str) -> Vec<(Layer, usize)> {
+        let relative = relative.strip_suffix('/').unwrap_or(relative);
+        let absolute = absolute.trim_start_matches('/');
+        let absolute = absolute.strip_suffix('/').unwrap_or(absolute);
+        let inside = (!relative.is_empty()).then_some(relative);
+        [(Layer::Machine, &self.index().machine), (Layer::Bundle, &self.index().bundle)]
+            .into_iter()
+            .flat_map(|(layer, tables)| {
+                let all = tables.deny.iter().enumerate();
+                all.filter(|(_, deny)| deny.covers(inside, absolute)).map(move |(n, _)| (layer, n))
+            })
+            .collect()
+    }
+
     /// The denied paths in the project that hold no wildcard, relative to it, whether or not they
     /// are there: a backend puts something in their place so that they cannot be made.
     #[must_use]

@@ -109,8 +109,8 @@ proptest! {
     /// The same over the paths that a denial covers.
     #[test]
     fn denials_within_denials(
-        one in crate::properties::PATH,
-        others in prop::collection::vec(crate::properties::PATH, 1..3),
+        one in crate::properties::generate::PATH,
+        others in prop::collection::vec(crate::properties::generate::PATH, 1..3),
     ) {
         let deny = |text: &String| Deny::new(&parse_deny(text).unwrap());
         let (first, rest) = (deny(&one), others.iter().map(deny).collect::<Vec<_>>());

@@ -233,7 +233,7 @@ proptest! {
                 continue;
             }
             let less = rules(&rest);
-            let id = crate::properties::id("search");
+            let id = crate::properties::generate::id("search");
             for name in &names {
                 let (with, without) =
                     (whole.tool(&id, name).allowed, less.tool(&id, name).allowed);
