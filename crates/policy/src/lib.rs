@@ -30,6 +30,8 @@ mod list;
 mod machine;
 mod path_glob;
 mod pattern;
+mod preset;
+mod replace;
 mod ruleset;
 mod scopes;
 mod wire;
@@ -40,6 +42,8 @@ pub use error::Error;
 pub use explain::{Answer, Explain, Question, Rule, Step};
 pub use lint::lint;
 pub use machine::MachinePolicy;
+pub use preset::{Preset, presets};
+pub use replace::Replacement;
 pub use ruleset::Ruleset;
 pub use scopes::FsScopes;
 
