@@ -9,6 +9,15 @@ use crate::scopes::subtree;
 use crate::wire::Line;
 use crate::{Decision, Error, Layer};
 
+/// What git reads to know what to run, or where to look: guarded in every repository.
+const GIT: [&str; 7] =
+    ["commondir", "config", "config.worktree", "hooks", "info", "modules", "worktrees"];
+
+fn in_git(path: &Path) -> bool {
+    let parts: Vec<_> = path.iter().collect();
+    parts.windows(2).any(|pair| pair[0] == ".git" && GIT.iter().any(|name| pair[1] == *name))
+}
+
 impl Explain<'_> {
     /// The denials, then each layer's scopes, then what holds in every run.
     pub(super) fn path(&self, given: &str, write: bool) -> Result<Answer, Error> {
@@ -66,7 +75,9 @@ impl Explain<'_> {
                     builtin(false, "nothing in a run may write the bundle's own folder"),
                 );
             }
-            (Some(path), true) if self.guarded.iter().any(|g| path.starts_with(g)) => {
+            (Some(path), true)
+                if in_git(path) || self.guarded.iter().any(|g| path.starts_with(g)) =>
+            {
                 let rule = "a run guards it: git or an agent program would act on it later";
                 steps.insert(0, builtin(false, rule));
             }

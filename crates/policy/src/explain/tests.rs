@@ -56,7 +56,7 @@ fn explain(
         project: "/p".as_ref(),
         user_home: "/home/u".as_ref(),
         home: "/home/u/.ringfence".as_ref(),
-        guarded: &[".git/hooks".to_owned()],
+        guarded: &[".mcp.json".to_owned()],
     };
     explain.answer(who, question).unwrap()
 }
@@ -116,7 +116,15 @@ fn paths() {
     assert_eq!(write("src/gen/a"), bundle(false, 10));
     assert_eq!(write("docs/a"), bundle(false, 10));
     assert_eq!(write("src/.env"), (false, Layer::Machine, "machine.toml:6".into()));
-    for path in [".ringfence/ringfence.toml", ".git/hooks/pre-commit", "/opt/x/lib", "src/../x"] {
+    let never = [
+        ".ringfence/ringfence.toml",
+        ".git/hooks/pre-commit",
+        "src/sub/.git/config",
+        ".mcp.json",
+        "/opt/x/lib",
+        "src/../x",
+    ];
+    for path in never {
         let (allowed, layer, _) = write(path);
         assert_eq!((allowed, layer), (false, Layer::Builtin), "{path}");
     }
