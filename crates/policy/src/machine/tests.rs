@@ -60,6 +60,25 @@ fn the_whole_file() {
     assert_eq!(parse("").unwrap().ceilings, crate::Ceilings::default());
 }
 
+/// The reference page has every key that the decoder asks for, and no other.
+#[test]
+fn the_reference_page_is_whole() {
+    let page = include_str!("../../../../docs/machine.md");
+    let document = ringfence_bundle::Document::parse(Path::new("machine.toml"), WHOLE);
+    super::decode(&document);
+    let asked = document.asked();
+    assert_eq!(document.into_findings(), [], "the example of this test is whole");
+    assert!(asked.len() > 20, "{asked:?}");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let written: std::collections::BTreeSet<String> =
+        rows.map(|row| row.split('`').next().unwrap_or_default().to_owned()).collect();
+    assert_eq!(written, asked);
+    // What stands there as an example is one, without a dead rule.
+    let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let policy = parse(example).unwrap();
+    assert_eq!(crate::lint(&policy, None, "/home/u".as_ref(), "/home/u/.r".as_ref()), []);
+}
+
 #[test]
 fn every_problem_in_one_go_with_its_place() {
     let found = problems(parse(
