@@ -196,6 +196,7 @@ fn house_every_attack_row_has_a_case() {
         (22, "resolve"),
         (25, "raw_network"),
         (26, "environment"),
+        (29, "unavailable"),
         (30, "secrets"),
         (31, "evidence"),
         (36, "killed"),

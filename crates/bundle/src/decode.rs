@@ -12,9 +12,10 @@ mod table;
 mod tests;
 mod value;
 
-/// An array holds at most this many values, and a table at most this many names: what is compared
-/// pair by pair stays cheap whatever the file says.
-const MAX_ITEMS: usize = 1024;
+/// An array of a bundle holds at most this many values, and a table at most this many names: what is
+/// compared pair by pair stays cheap whatever the file says. [`Document::with_max_items`] sets
+/// another bound.
+pub(crate) const MAX_ITEMS: usize = 1024;
 
 /// The way to a value: as in the file, and with names as `*` and positions as `[]`.
 #[derive(Debug, Clone, Default)]

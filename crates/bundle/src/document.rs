@@ -8,7 +8,7 @@ use std::sync::Arc;
 use toml::de::DeTable;
 use toml_parser::lexer::TokenKind;
 
-use crate::decode::{Path as Keys, Table};
+use crate::decode::{MAX_ITEMS, Path as Keys, Table};
 use crate::source::Source;
 use crate::tree::{Data, Entries, Node, Span};
 use crate::{Diagnostic, Place, Places, Severity, text, tree};
@@ -40,6 +40,7 @@ pub struct Document {
     sources: Arc<Vec<Source>>,
     root: Node,
     next: &'static str,
+    max_items: usize,
     findings: RefCell<Vec<Finding>>,
     spans: RefCell<BTreeMap<String, Span>>,
     asked: RefCell<BTreeSet<String>>,
@@ -78,6 +79,7 @@ impl Document {
             },
             sources: Arc::new(sources),
             next: "ringfence validate",
+            max_items: MAX_ITEMS,
             findings: RefCell::default(),
             spans: RefCell::default(),
             asked: RefCell::default(),
@@ -98,6 +100,13 @@ impl Document {
     #[must_use]
     pub const fn with_next(mut self, command: &'static str) -> Self {
         self.next = command;
+        self
+    }
+
+    /// Sets how many values an array and how many names a table may hold; 1,024 if unset.
+    #[must_use]
+    pub const fn with_max_items(mut self, max: usize) -> Self {
+        self.max_items = max;
         self
     }
 
@@ -159,13 +168,19 @@ impl Document {
         list
     }
 
-    pub(crate) fn places(&self) -> Places {
+    /// Where every decoded key stands, for those who ask after the document is gone.
+    #[must_use]
+    pub fn places(&self) -> Places {
         Places { spans: self.spans.borrow().clone(), sources: Arc::clone(&self.sources) }
     }
 
     /// Whether no further finding would be kept.
     pub(crate) fn is_full(&self) -> bool {
         self.findings.borrow().len() >= MAX_FINDINGS
+    }
+
+    pub(crate) const fn max_items(&self) -> usize {
+        self.max_items
     }
 
     pub(crate) fn line_of(&self, span: Span) -> usize {
@@ -180,9 +195,10 @@ impl Document {
         self.asked.borrow_mut().insert(pattern);
     }
 
-    /// Every key that a decoder asked for, names as `*` and positions as `[]`.
-    #[cfg(test)]
-    pub(crate) fn asked(&self) -> BTreeSet<String> {
+    /// Every key that a decoder asked for, names as `*` and positions as `[]`: what a reference page
+    /// of a format must have.
+    #[must_use]
+    pub fn asked(&self) -> BTreeSet<String> {
         self.asked.borrow().clone()
     }
 

@@ -62,7 +62,7 @@ pub use manifest::{
 pub use money::parse_usd;
 pub use names::{Id, NameError, SecretName, ServerId, ToolName};
 pub use objects::{Blob, Content, Objects};
-pub use parse::{parse_manifest, policy_tables};
+pub use parse::{PatternCheck, PolicyList, parse_manifest, policy_tables};
 pub use paths::check_relative;
 pub use places::Places;
 pub use programs::{Program, Who, of_project, on_machine, resolve_program};

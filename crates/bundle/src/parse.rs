@@ -18,7 +18,7 @@ mod spending;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use policy::policy_tables;
+pub use policy::{PatternCheck, PolicyList, policy_tables};
 
 /// Decodes one manifest, with an overlay laid over it where there is one. The paths are only shown.
 /// Gives the manifest with warnings, or all findings when one of them is an error.
@@ -112,7 +112,7 @@ pub(crate) fn decode(document: &Document) -> Manifest {
         policy: root
             .table("policy")
             .map(|table| {
-                let tables = policy_tables(&table);
+                let tables = policy_tables(&table, &policy::plain);
                 table.finish();
                 tables
             })

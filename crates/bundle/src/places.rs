@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::Place;
@@ -33,6 +34,24 @@ impl Places {
             }
             keys = &keys[..keys.rfind(['.', '['])?];
         }
+    }
+
+    /// The file in which a field stands, or the nearest table around it that is declared.
+    #[must_use]
+    pub fn file(&self, keys: &str) -> Option<&Path> {
+        let mut keys = keys;
+        loop {
+            if let Some(span) = self.spans.get(keys) {
+                return self.sources.get(span.source).map(Source::file);
+            }
+            keys = &keys[..keys.rfind(['.', '['])?];
+        }
+    }
+
+    /// Whether the fields come from more than one file.
+    #[must_use]
+    pub fn is_layered(&self) -> bool {
+        self.sources.len() > 1
     }
 
     /// The paths of all fields that are declared.

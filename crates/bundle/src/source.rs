@@ -63,6 +63,10 @@ impl Source {
         }
     }
 
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.text
     }

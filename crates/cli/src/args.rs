@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Trust(Trust),
     /// Run an agent in a sandbox whose only ways out are the proxy and the gates
     Run(Run),
+    Policy(crate::commands::policy::Policy),
     /// List the runs that are alive
     Ps(Ps),
     /// Stop a run and wait until its evidence is sealed
@@ -204,6 +205,7 @@ impl Args {
             | Command::Ps(Ps { json, .. })
             | Command::Report(Report { json, .. })
             | Command::Audit(Audit { verb: AuditVerb::Verify(Verify { json, .. }) }) => *json,
+            Command::Policy(policy) => policy.json(),
             _ => false,
         }
     }

@@ -5,6 +5,7 @@ mod clean;
 mod example;
 mod init;
 mod lock;
+pub(crate) mod policy;
 mod ps;
 mod report;
 mod run;
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
         Command::Run(run) => run::run(args, run),
+        Command::Policy(policy) => policy::run(args, policy),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),
         Command::Report(report) => report::run(report),

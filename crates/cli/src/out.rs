@@ -71,7 +71,7 @@ fn colours() -> bool {
 
 /// A line of a file, one character for each of its own, so that a mark below it stands right, and
 /// none that a terminal acts on.
-fn literal(line: &str) -> String {
+pub(crate) fn literal(line: &str) -> String {
     line.chars()
         .map(|c| match c {
             c if c.is_whitespace() => ' ',

@@ -158,7 +158,7 @@ pub(crate) fn findings(machine: &MachinePolicy, manifest: &Manifest) -> Vec<Diag
             machine.place_of(key)
         );
         let mut finding = finding("exceeds-machine", message, Some(help.to_owned()));
-        finding.at = machine.places.get(key).cloned();
+        finding.at = machine.places.find(&format!("policy.{key}"));
         found.push(finding);
     };
 

@@ -16,15 +16,17 @@ use crate::{Decision, Layer, Principal, Ruleset};
 
 /// One of the three tables over names.
 #[derive(Clone, Copy)]
-struct Table {
-    name: &'static str,
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
     lists: fn(&Tables) -> &BTreeMap<String, List>,
     lines: fn(&Rules) -> &BTreeMap<String, Vec<Line>>,
 }
 
-const TOOLS: Table = Table { name: "tools", lists: |t| &t.tools, lines: |r| &r.tools };
-const EGRESS: Table = Table { name: "egress", lists: |t| &t.egress, lines: |r| &r.egress };
-const SECRETS: Table = Table { name: "secrets", lists: |t| &t.secrets, lines: |r| &r.secrets };
+pub(crate) const TOOLS: Table = Table { name: "tools", lists: |t| &t.tools, lines: |r| &r.tools };
+pub(crate) const EGRESS: Table =
+    Table { name: "egress", lists: |t| &t.egress, lines: |r| &r.egress };
+pub(crate) const SECRETS: Table =
+    Table { name: "secrets", lists: |t| &t.secrets, lines: |r| &r.secrets };
 
 /// Where an allowing rule stands, written out only when it is the last one.
 #[derive(Clone, Copy)]
@@ -219,6 +221,26 @@ impl Ruleset {
         Ok(last)
     }
 
+    /// The list of a layer under a key.
+    pub(crate) fn list(&self, layer: Layer, table: Table, key: &str) -> Option<&List> {
+        let tables = match layer {
+            Layer::Machine => &self.index().machine,
+            _ => &self.index().bundle,
+        };
+        (table.lists)(tables).get(key)
+    }
+
+    /// The rule at a position of a list, as a person reads it.
+    pub(crate) fn rule_at(
+        &self,
+        layer: Layer,
+        table: Table,
+        key: &str,
+        at: Option<usize>,
+    ) -> String {
+        self.rule(Hit { layer, table, key, at })
+    }
+
     fn allowed_by(&self, hit: Hit<'_>) -> Decision {
         let mut rule = self.rule(hit);
         if hit.at.is_none() {
@@ -236,13 +258,16 @@ impl Ruleset {
         };
         let lines = (hit.table.lines)(rules).get(hit.key).map_or(&[][..], Vec::as_slice);
         let key = if hit.key == EVERYONE { "\"*\"" } else { hit.key };
-        let (file, table) = (&rules.file, hit.table.name);
+        let table = hit.table.name;
+        let file = |line| rules.file_of(line);
         match (hit.at.and_then(|at| lines.get(at)), lines.first()) {
             (Some(line), _) => {
-                format!("{file}:{} [policy.{table}] {key} {:?}", line.line, line.text)
+                format!("{}:{} [policy.{table}] {key} {:?}", file(line), line.line, line.text)
             }
-            (None, Some(first)) => format!("{file}:{} [policy.{table}] {key}", first.line),
-            (None, None) => format!("{file} [policy.{table}] {key} = []"),
+            (None, Some(first)) => {
+                format!("{}:{} [policy.{table}] {key}", file(first), first.line)
+            }
+            (None, None) => format!("{} [policy.{table}] {key} = []", rules.file),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What can go wrong with policy.
 
+use std::path::PathBuf;
+
 use ringfence_bundle::{Diagnostic, Severity};
 
 /// Why policy could not be loaded or a bundle asks for too much.
@@ -13,6 +15,15 @@ pub enum Error {
     /// finding names both places.
     #[error("the bundle asks for more than this machine allows ({} finding(s))", .0.len())]
     Exceeds(Vec<Diagnostic>),
+    /// `machine.toml` was not replaced: it is not what it was, is no regular file, or cannot be
+    /// written. What was there is still there.
+    #[error("{}: {reason}", path.display())]
+    Replace {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// A ruleset from a newer Ringfence: use the program that wrote it.
     #[error("ruleset version {found} is newer than {known}, which this program understands")]
     Newer {

@@ -10,7 +10,8 @@ use rustix::fs::OFlags;
 
 use crate::Error;
 
-const MAX_BYTES: u64 = 1 << 20;
+/// The longest `machine.toml`.
+pub(crate) const MAX_BYTES: u64 = 1 << 20;
 
 /// The text of a file in `home`, `None` when there is none. A symlink is followed only to a target
 /// within `home`. Checks are made on the descriptor that is read. Fails with [`Error::Machine`].
@@ -31,6 +32,15 @@ pub(crate) fn read(home: &Path, path: &Path) -> Result<Option<String>, Error> {
         let help = "nothing runs while the machine's policy cannot be read";
         fail(format!("cannot read machine.toml: {error}"), help, list.clone())
     };
+    // Whoever can write the folder can put another file there, or take this one away.
+    match File::open(home).and_then(|folder| Ok(rustix::fs::fstat(folder)?)) {
+        Ok(stat) => check_folder(&stat).map_err(|reason| {
+            let help = "whoever can write it can change every rule of the machine";
+            fail(reason, help, format!("ls -ld {}", home.display()))
+        })?,
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(io(error)),
+    }
     let link = match path.symlink_metadata() {
         Ok(metadata) => metadata.file_type().is_symlink(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -79,4 +89,19 @@ pub(crate) fn read(home: &Path, path: &Path) -> Result<Option<String>, Error> {
         let at = error.utf8_error().valid_up_to();
         fail(format!("machine.toml is not UTF-8 at byte {at}"), "save it as UTF-8", list)
     })
+}
+
+/// Whether the folder of the machine's state is its owner's alone to write. Gives what is wrong.
+pub(crate) fn check_folder(stat: &rustix::fs::Stat) -> Result<(), String> {
+    let me = rustix::process::geteuid().as_raw();
+    if stat.st_uid != me && stat.st_uid != 0 {
+        return Err(format!("the folder of machine.toml belongs to user {}", stat.st_uid));
+    }
+    if stat.st_mode & 0o022 != 0 {
+        return Err(format!(
+            "the folder of machine.toml may be written by others than its owner (mode {:03o})",
+            stat.st_mode & 0o777
+        ));
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::glob;
+use crate::language::Language;
 use crate::path_glob::PathGlob;
 use crate::pattern::{PathPattern, Root};
 use crate::wire::{Line, Rules};
@@ -42,8 +43,25 @@ impl Deny {
         Self { root: pattern.root, glob: PathGlob::new(text), literal, name, all, folder }
     }
 
+    /// The paths that it covers, seen from its root: what it matches and what is below.
+    pub(crate) fn language(&self) -> Language {
+        if self.all {
+            return Language::of_name("*");
+        }
+        let mut language = if self.name.is_some() {
+            let mut anywhere = Language::empty_path();
+            anywhere.folders();
+            anywhere.then_path(&self.glob.language());
+            anywhere
+        } else {
+            self.glob.language()
+        };
+        language.and_below();
+        language
+    }
+
     /// Whether this path, or something above it, is denied.
-    fn covers(&self, relative: Option<&str>, absolute: &str) -> bool {
+    pub(crate) fn covers(&self, relative: Option<&str>, absolute: &str) -> bool {
         match self.root {
             // A pattern without a folder is a name that is denied anywhere: `.env*`. Folders above
             // the project are not asked: a project in `/build` is not denied by `build`.
@@ -106,6 +124,21 @@ impl Ruleset {
         })
     }
 
+    /// The denials that hold for a path, by layer and position, the machine's first.
+    pub(crate) fn deny_hits(&self, relative: &str, absolute: &str) -> Vec<(Layer, usize)> {
+        let relative = relative.strip_suffix('/').unwrap_or(relative);
+        let absolute = absolute.trim_start_matches('/');
+        let absolute = absolute.strip_suffix('/').unwrap_or(absolute);
+        let inside = (!relative.is_empty()).then_some(relative);
+        [(Layer::Machine, &self.index().machine), (Layer::Bundle, &self.index().bundle)]
+            .into_iter()
+            .flat_map(|(layer, tables)| {
+                let all = tables.deny.iter().enumerate();
+                all.filter(|(_, deny)| deny.covers(inside, absolute)).map(move |(n, _)| (layer, n))
+            })
+            .collect()
+    }
+
     /// The denied paths in the project that hold no wildcard, relative to it, whether or not they
     /// are there: a backend puts something in their place so that they cannot be made.
     #[must_use]
@@ -156,7 +189,8 @@ impl Ruleset {
 pub(crate) fn rule(rules: &Rules, key: &str, line: Option<&Line>) -> String {
     match line {
         Some(line) => {
-            format!("{}:{} [policy.filesystem] {key} {:?}", rules.file, line.line, line.text)
+            let file = rules.file_of(line);
+            format!("{file}:{} [policy.filesystem] {key} {:?}", line.line, line.text)
         }
         None => format!("{} [policy.filesystem] {key}", rules.file),
     }

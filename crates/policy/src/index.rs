@@ -79,7 +79,6 @@ impl Index {
 
 impl Tables {
     fn new(rules: &Rules, problems: &mut Vec<String>) -> Self {
-        let file = &rules.file;
         let mut table = |name: &str, kind, lists: &BTreeMap<String, Vec<Line>>| {
             lists
                 .iter()
@@ -87,7 +86,12 @@ impl Tables {
                     let patterns = lines.iter().filter_map(|line| {
                         NamePattern::parse(kind, &line.text)
                             .map_err(|problem| {
-                                problems.push(describe(file, line, name, &problem.reason));
+                                problems.push(describe(
+                                    rules.file_of(line),
+                                    line,
+                                    name,
+                                    &problem.reason,
+                                ));
                             })
                             .ok()
                     });
@@ -105,6 +109,7 @@ impl Tables {
             match parse_deny(&line.text) {
                 Ok(pattern) => deny.push(Deny::new(&pattern)),
                 Err(problem) => {
+                    let file = rules.file_of(line);
                     problems.push(describe(file, line, "filesystem", &problem.reason));
                 }
             }
@@ -120,10 +125,14 @@ fn describe(file: &str, line: &Line, table: &str, reason: &str) -> String {
 
 /// `allowed_hosts` as a list: the index finds an entry, [`HostRule::covers`] has the last word.
 fn hosts(rules: &[HostRule]) -> List {
-    let pattern = |rule: &HostRule| NamePattern {
+    List::new(rules.iter().map(host_pattern).collect())
+}
+
+/// An `allowed_hosts` entry as a pattern.
+pub(crate) fn host_pattern(rule: &HostRule) -> NamePattern {
+    NamePattern {
         negative: false,
         glob: if rule.suffix { format!("*.{}", rule.host) } else { rule.host.to_string() }.into(),
         ports: rule.port.map_or(Ports::Web, Ports::One),
-    };
-    List::new(rules.iter().map(pattern).collect())
+    }
 }

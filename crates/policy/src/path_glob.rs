@@ -4,6 +4,7 @@
 //! it costs at most (length of path) × (length of pattern) steps whatever the two hold.
 
 use crate::glob::MAX_PATTERN;
+use crate::language::Language;
 
 /// One step of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +122,23 @@ impl PathGlob {
             now = next;
         }
         now.contains(self.tokens.len())
+    }
+
+    /// The paths that are matched, for comparing.
+    pub(crate) fn language(&self) -> Language {
+        let mut language = Language::empty_path();
+        for token in &self.tokens {
+            match token {
+                Token::Char(c) => language.character(*c),
+                Token::One => language.one(),
+                Token::Run => language.run(),
+                Token::Deep => language.deep(),
+                // One step, said at its first half.
+                Token::Open => language.folders(),
+                Token::Folders => {}
+            }
+        }
+        language
     }
 
     /// Adds a position and those that are reached from it without a character.

@@ -4,7 +4,7 @@
 //! dimension. Its tests are never deleted or weakened.
 
 mod ceilings;
-mod generate;
+pub(crate) mod generate;
 mod naive;
 mod narrowing;
 mod subset;

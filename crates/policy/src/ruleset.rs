@@ -78,9 +78,9 @@ impl Ruleset {
         }
         let wire = Wire {
             version: VERSION,
-            machine: Rules::new(MACHINE_FILE, &machine.tables),
+            machine: Rules::new(MACHINE_FILE, &machine.tables, &machine.places),
             ceilings: machine.ceilings.clone(),
-            bundle: Rules::new(BUNDLE_FILE, &manifest.policy),
+            bundle: Rules::new(BUNDLE_FILE, &manifest.policy, &manifest.places),
             declared: declared(manifest, gateway_only),
         };
         match Index::new(&wire) {

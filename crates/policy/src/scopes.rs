@@ -223,7 +223,7 @@ fn help_write() -> String {
 }
 
 /// `**`, `dir/**`, `dir` as a path; `None` for every other glob.
-fn subtree(glob: &str) -> Option<PathBuf> {
+pub(crate) fn subtree(glob: &str) -> Option<PathBuf> {
     if glob == "**" {
         return Some(PathBuf::new());
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ringfence_bundle::{
-    Egress, Filesystem, Host, HostRule, Isolation, Pattern, PolicyTables, SecretName, ServerId,
-    ToolName,
+    Egress, Filesystem, Host, HostRule, Isolation, Pattern, Places, PolicyTables, SecretName,
+    ServerId, ToolName,
 };
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,9 @@ pub(crate) struct Files {
 pub(crate) struct Line {
     pub(crate) text: String,
     pub(crate) line: u32,
+    /// What a person calls its file, where that is another than the layer's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<String>,
 }
 
 /// What the manifest says of the things themselves.
@@ -110,28 +113,47 @@ pub(crate) enum Test {
 }
 
 impl Rules {
-    pub(crate) fn new(file: &str, tables: &PolicyTables) -> Self {
-        let table = |table: &BTreeMap<String, Vec<Pattern>>| {
-            table.iter().map(|(key, list)| (key.clone(), lines(list))).collect()
+    /// `places` says for a layer of more than one file in which of them a pattern stands.
+    pub(crate) fn new(file: &str, tables: &PolicyTables, places: &Places) -> Self {
+        let table = |name: &str, table: &BTreeMap<String, Vec<Pattern>>| {
+            table
+                .iter()
+                .map(|(key, list)| (key.clone(), lines(file, list, places, name, key)))
+                .collect()
         };
+        let files = |key, list: &[Pattern]| lines(file, list, places, "filesystem", key);
         let Filesystem { read, write, deny } = &tables.filesystem;
         Self {
             file: file.to_owned(),
-            tools: table(&tables.tools),
-            egress: table(&tables.egress),
-            secrets: table(&tables.secrets),
+            tools: table("tools", &tables.tools),
+            egress: table("egress", &tables.egress),
+            secrets: table("secrets", &tables.secrets),
             filesystem: Files {
-                read: read.as_deref().map(lines),
-                write: write.as_deref().map(lines),
-                deny: lines(deny),
+                read: read.as_deref().map(|list| files("read", list)),
+                write: write.as_deref().map(|list| files("write", list)),
+                deny: files("deny", deny),
             },
         }
     }
+
+    /// What a person calls the file in which a line stands.
+    pub(crate) fn file_of<'a>(&'a self, line: &'a Line) -> &'a str {
+        line.file.as_deref().unwrap_or(&self.file)
+    }
 }
 
-fn lines(patterns: &[Pattern]) -> Vec<Line> {
+fn lines(file: &str, patterns: &[Pattern], places: &Places, table: &str, key: &str) -> Vec<Line> {
+    let other = |n: usize| {
+        let name = places.file(&format!("policy.{table}.{key}[{n}]"))?.file_name()?.to_str()?;
+        (name != file).then(|| name.to_owned())
+    };
     patterns
         .iter()
-        .map(|p| Line { text: p.text.clone(), line: u32::try_from(p.line).unwrap_or(u32::MAX) })
+        .enumerate()
+        .map(|(n, p)| Line {
+            text: p.text.clone(),
+            line: u32::try_from(p.line).unwrap_or(u32::MAX),
+            file: if places.is_layered() { other(n) } else { None },
+        })
         .collect()
 }

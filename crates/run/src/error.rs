@@ -102,7 +102,9 @@ impl Error {
                 ringfence_record::Error::NoSuchRun(_) | ringfence_record::Error::Folder(_),
             )
             | Self::Trust(ringfence_trust::Error::Record(ringfence_record::Error::Folder(_)))
-            | Self::Policy(ringfence_policy::Error::Machine(_)) => Kind::User,
+            | Self::Policy(
+                ringfence_policy::Error::Machine(_) | ringfence_policy::Error::Replace { .. },
+            ) => Kind::User,
             Self::Trust(ringfence_trust::Error::Bundle(_)) => Kind::User,
             Self::Trust(
                 ringfence_trust::Error::Write { .. } | ringfence_trust::Error::Record(_),

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::{MAX_ITEMS, Path, Table, Value, closest, list_of};
+use super::{Path, Table, Value, closest, list_of};
 use crate::document::Document;
 use crate::tree::{Entries, Span};
 use crate::{Severity, text};
@@ -61,7 +61,7 @@ impl<'d> Table<'d> {
         self.document.ask(self.path.key("*", "*").pattern);
         self.entries
             .iter()
-            .take(MAX_ITEMS)
+            .take(self.document.max_items())
             .map(|(name, entry)| {
                 let path = self.path.key(name, "*");
                 self.known.borrow_mut().insert(name.clone());
@@ -92,12 +92,13 @@ impl<'d> Table<'d> {
     /// Reports every key that was not asked for.
     pub fn finish(self) {
         let known = self.known.into_inner();
-        if self.entries.len() > MAX_ITEMS {
+        let max = self.document.max_items();
+        if self.entries.len() > max {
             self.document.report(
                 Severity::Error,
                 self.at,
                 "too-many",
-                format!("it holds more than {MAX_ITEMS} entries"),
+                format!("it holds more than {max} entries"),
                 None,
             );
             return;

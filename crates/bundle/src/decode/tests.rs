@@ -27,7 +27,7 @@ fn another_file_with_the_same_tables_reads_alike() {
     assert_eq!(policy.get("isolation").and_then(|v| v.choice(&words)), None);
     assert_eq!(policy.get("max_duration_seconds").and_then(|v| v.integer(1..=100)), Some(60));
     assert!(!policy.has("allow_proceed"));
-    let tables = policy_tables(&policy);
+    let tables = policy_tables(&policy, &|_, _| Ok(()));
     policy.finish();
     root.finish();
     let lines: Vec<usize> = tables.tools["mail"].iter().map(|pattern| pattern.line).collect();
@@ -39,6 +39,31 @@ fn another_file_with_the_same_tables_reads_alike() {
     assert_eq!(findings[0].help.as_deref(), Some("did you mean `network`?"));
     assert_eq!(findings[1].help.as_deref(), Some("did you mean `allow_proceed`?"));
     assert_eq!(findings[2].next.as_deref(), Some("ringfence policy check"));
+}
+
+#[test]
+fn the_bound_on_lists_is_the_callers() {
+    let text = format!("[p]\na = [{}]\n", "1,".repeat(2000));
+    let ask = |document: Document| {
+        let root = document.root();
+        let p = root.table("p").expect("a table");
+        let count = p.get("a").and_then(|v| v.list()).map(|list| list.len());
+        p.finish();
+        root.finish();
+        (count, brief(&document.into_findings()))
+    };
+    assert_eq!(ask(document(&text)), (None, vec!["2:too-many".to_owned()]));
+    assert_eq!(ask(document(&text).with_max_items(2000)), (Some(2000), Vec::new()));
+    assert_eq!(ask(document(&text).with_max_items(1999)), (None, vec!["2:too-many".to_owned()]));
+    let names: String = (0..30).map(|n| format!("n{n} = 1\n")).collect();
+    let entries = |max| {
+        let document = document(&names).with_max_items(max);
+        let root = document.root();
+        let count = root.entries().len();
+        root.finish();
+        (count, document.into_findings().len())
+    };
+    assert_eq!((entries(30), entries(29)), ((30, 0), (29, 1)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use super::{MAX_ITEMS, Table, Value, closest, list_of, to_json};
+use super::{Table, Value, closest, list_of, to_json};
 use crate::tree::{Data, Span};
 use crate::{Severity, text};
 
@@ -82,8 +82,9 @@ impl<'d> Value<'d> {
     #[must_use]
     pub fn list(&self) -> Option<Vec<Self>> {
         let Data::Array(items) = &self.node.data else { return self.wrong_type("an array") };
-        if items.len() > MAX_ITEMS {
-            self.error("too-many", format!("it holds more than {MAX_ITEMS} values"), None);
+        let max = self.document.max_items();
+        if items.len() > max {
+            self.error("too-many", format!("it holds more than {max} values"), None);
             return None;
         }
         let list: Vec<Self> = items

@@ -56,8 +56,27 @@ fn the_whole_file() {
     assert_eq!(policy.tables.tools["*"][1].text, "!*_delete");
     assert_eq!(policy.tables.tools["*"][1].line, 17);
     assert_eq!(policy.tables.filesystem.deny[0].line, 25);
-    assert_eq!(policy.places["isolation"].line, 3);
+    assert_eq!(policy.places.find("policy.isolation").unwrap().line, 3);
     assert_eq!(parse("").unwrap().ceilings, crate::Ceilings::default());
+}
+
+/// The reference page has every key that the decoder asks for, and no other.
+#[test]
+fn the_reference_page_is_whole() {
+    let page = include_str!("../../../../docs/machine.md");
+    let document = ringfence_bundle::Document::parse(Path::new("machine.toml"), WHOLE);
+    super::decode(&document);
+    let asked = document.asked();
+    assert_eq!(document.into_findings(), [], "the example of this test is whole");
+    assert!(asked.len() > 20, "{asked:?}");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let written: std::collections::BTreeSet<String> =
+        rows.map(|row| row.split('`').next().unwrap_or_default().to_owned()).collect();
+    assert_eq!(written, asked);
+    // What stands there as an example is one, without a dead rule.
+    let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let policy = parse(example).unwrap();
+    assert_eq!(crate::lint(&policy, None, "/home/u".as_ref(), "/home/u/.r".as_ref()), []);
 }
 
 #[test]
@@ -76,13 +95,13 @@ fn every_problem_in_one_go_with_its_place() {
         at,
         [
             ("unknown-key", 2),
-            ("unknown-value", 3),
+            ("bad-value", 3),
             ("out-of-range", 4),
             ("wrong-type", 5),
             ("wrong-type", 6),
             ("bad-pattern", 7),
-            ("unknown-key", 9),
-            ("unknown-key", 10),
+            ("bad-name", 9),
+            ("bad-name", 10),
             ("bad-pattern", 11),
             ("bad-pattern", 11),
             ("wrong-type", 11),
@@ -105,7 +124,7 @@ fn every_problem_in_one_go_with_its_place() {
 #[test]
 fn syntax_and_duplicates() {
     let found = problems(parse("[policy]\nallow_execute = true\nallow_execute = false\n"));
-    assert_eq!((found[0].rule, found[0].at.as_ref().unwrap().line), ("syntax", 3));
+    assert_eq!((found[0].rule, found[0].at.as_ref().unwrap().line), ("duplicate-key", 3));
     for text in ["[policy", "x = ", "\u{0}", "[policy]\npeers = 'é\n", "policy = 1", "guard = 1"] {
         assert!(!problems(parse(text)).is_empty(), "{text:?}");
     }

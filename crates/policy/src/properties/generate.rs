@@ -11,13 +11,13 @@ use ringfence_bundle::{
 use crate::{MachinePolicy, Principal};
 
 /// Declared servers are `s`, `t` and `w` (http); `u` never is.
-pub(super) const SERVERS: [&str; 4] = ["s", "t", "w", "u"];
+pub(crate) const SERVERS: [&str; 4] = ["s", "t", "w", "u"];
 
-pub(super) fn id(text: &str) -> Id {
+pub(crate) fn id(text: &str) -> Id {
     Id::parse(text).unwrap()
 }
 
-pub(super) fn key() -> impl Strategy<Value = String> {
+pub(crate) fn key() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["*", "s", "t", "w", "u"]).prop_map(str::to_owned)
 }
 
@@ -25,26 +25,26 @@ fn principal_key() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["*", "agent", "s", "t", "w", "u"]).prop_map(str::to_owned)
 }
 
-pub(super) fn principal() -> impl Strategy<Value = Principal> {
+pub(crate) fn principal() -> impl Strategy<Value = Principal> {
     prop_oneof![
         Just(Principal::Agent),
         prop::sample::select(SERVERS.to_vec()).prop_map(|s| Principal::Server(id(s))),
     ]
 }
 
-pub(super) fn lines(pattern: &'static str) -> impl Strategy<Value = Vec<Pattern>> {
+pub(crate) fn lines(pattern: &'static str) -> impl Strategy<Value = Vec<Pattern>> {
     prop::collection::vec(pattern, 0..4).prop_map(|texts| {
         texts.into_iter().zip(1..).map(|(text, line)| Pattern { text, line }).collect()
     })
 }
 
-pub(super) const NAME: &str = "!?[AB*?]{1,3}";
-pub(super) const HOST: &str = "!?[ab*?](\\.[ab*])?(:80|:443)?";
-pub(super) const PATH: &str = "(\\*\\*/)?[ab*?]{1,2}(/[ab*])?(/\\*\\*)?";
+pub(crate) const NAME: &str = "!?[AB*?]{1,3}";
+pub(crate) const HOST: &str = "!?[ab*?](\\.[ab*])?(:80|:443)?";
+pub(crate) const PATH: &str = "(\\*\\*/)?[ab*?]{1,2}(/[ab*])?(/\\*\\*)?";
 const SUBTREE: &str = "[ab](/[ab])?(/\\*\\*)?";
 
 prop_compose! {
-    pub(super) fn tables()(
+    pub(crate) fn tables()(
         tools in prop::collection::btree_map(key(), lines(NAME), 0..4),
         egress in prop::collection::btree_map(principal_key(), lines(HOST), 0..4),
         secrets in prop::collection::btree_map(principal_key(), lines(NAME), 0..4),
@@ -57,7 +57,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    pub(super) fn machine()(
+    pub(crate) fn machine()(
         tables in tables(),
         credentials in prop::option::of(prop::collection::vec("!?[AB*?]{1,3}", 0..3)),
     ) -> MachinePolicy {
@@ -83,7 +83,7 @@ fn server(transport: Transport, tools: Option<Vec<ToolName>>) -> Server {
 }
 
 prop_compose! {
-    pub(super) fn manifest()(
+    pub(crate) fn manifest()(
         policy in tables(),
         s in (hosts(), tools()),
         t in (hosts(), tools()),
@@ -110,22 +110,22 @@ prop_compose! {
     }
 }
 
-pub(super) fn tool() -> impl Strategy<Value = String> {
+pub(crate) fn tool() -> impl Strategy<Value = String> {
     "[AB]{1,3}"
 }
 
-pub(super) fn host() -> impl Strategy<Value = Host> {
+pub(crate) fn host() -> impl Strategy<Value = Host> {
     "[ab](\\.[ab]){0,2}".prop_map(Host::Name)
 }
 
-pub(super) fn port() -> impl Strategy<Value = u16> {
+pub(crate) fn port() -> impl Strategy<Value = u16> {
     prop::sample::select(vec![80, 443, 8443])
 }
 
-pub(super) fn secret() -> impl Strategy<Value = SecretName> {
+pub(crate) fn secret() -> impl Strategy<Value = SecretName> {
     "[AB]{1,3}".prop_map(|name| SecretName::parse(&name).unwrap())
 }
 
-pub(super) fn path() -> impl Strategy<Value = String> {
+pub(crate) fn path() -> impl Strategy<Value = String> {
     "[ab]{1,2}(/[ab]{1,2}){0,2}"
 }

@@ -1,0 +1,141 @@
+//! Which rules do nothing, or not what they say? Both layers, read side by side.
+//!
+//! An error is a rule that does not do what it says: it allows what nothing lets through, binds a
+//! server that is not there, matches no possible name. A warning is a rule that could be left out.
+//! One pattern is held within others exactly, see [`crate::language`]; where that would take too
+//! long, nothing is said.
+
+mod files;
+mod names;
+
+use std::path::Path;
+
+use ringfence_bundle::{Diagnostic, Manifest, Place, Places, PolicyTables, Severity};
+
+use crate::machine::NEXT;
+use crate::ruleset::{BUNDLE_FILE, MACHINE_FILE};
+use crate::{Error, Layer, MachinePolicy, Ruleset};
+
+/// Longest list in which patterns are compared with one another.
+const MOST: usize = 2048;
+/// Most findings that are given.
+const MAX_FINDINGS: usize = 500;
+
+/// What is wrong with the rules of a machine and of a bundle: everything that [`Ruleset::compile`]
+/// and a run's file scopes refuse, and the rules that decide nothing. Without a bundle the machine's
+/// alone. Pure; `user_home` and `home` are the person's home and the machine's state.
+#[must_use]
+pub fn lint(
+    machine: &MachinePolicy,
+    manifest: Option<&Manifest>,
+    user_home: &Path,
+    home: &Path,
+) -> Vec<Diagnostic> {
+    let mut report = Report::default();
+    let empty = Manifest::default();
+    let bundle = manifest.unwrap_or(&empty);
+    let refused = |error| match error {
+        Error::Exceeds(found) | Error::Machine(found) => found,
+        // `compile` and the scopes give no other.
+        other => vec![crate::error::finding("refused", other.to_string(), None)],
+    };
+    match Ruleset::compile(machine, bundle) {
+        Err(error) => report.found.extend(refused(error)),
+        Ok(rules) => {
+            let scopes = rules.scopes(user_home, home).map(drop);
+            for result in [rules.check_writes(user_home), scopes] {
+                if let Err(error) = result {
+                    report.found.extend(refused(error));
+                }
+            }
+        }
+    }
+    let sides = [
+        Side {
+            layer: Layer::Machine,
+            file: MACHINE_FILE,
+            tables: &machine.tables,
+            places: &machine.places,
+        },
+        Side {
+            layer: Layer::Bundle,
+            file: BUNDLE_FILE,
+            tables: &bundle.policy,
+            places: &bundle.places,
+        },
+    ];
+    names::check(&sides, machine, manifest, &mut report);
+    files::check(&sides, &mut report);
+    report.found.truncate(MAX_FINDINGS);
+    for finding in &mut report.found {
+        finding.next = Some(NEXT.to_owned());
+    }
+    report.found
+}
+
+/// One layer, as its file has it.
+struct Side<'a> {
+    layer: Layer,
+    file: &'static str,
+    tables: &'a PolicyTables,
+    places: &'a Places,
+}
+
+/// A pattern's place in a layer, for a message.
+struct Spot {
+    /// `policy.tools.search[0]`
+    keys: String,
+    text: String,
+    line: usize,
+    file: String,
+}
+
+impl Spot {
+    /// `"!a*" in machine.toml:4`
+    fn shown(&self) -> String {
+        format!("{:?} in {}:{}", self.text, self.file, self.line)
+    }
+}
+
+impl Side<'_> {
+    fn spot(&self, keys: String, text: &str, line: usize) -> Spot {
+        let file = self.places.file(&keys).and_then(Path::file_name);
+        let file = file.map_or_else(|| self.file.to_owned(), |f| f.to_string_lossy().into_owned());
+        Spot { keys, text: text.to_owned(), line, file }
+    }
+
+    fn place(&self, spot: &Spot) -> Option<Place> {
+        self.places.find(&spot.keys)
+    }
+}
+
+#[derive(Default)]
+struct Report {
+    found: Vec<Diagnostic>,
+}
+
+impl Report {
+    fn say(
+        &mut self,
+        severity: Severity,
+        rule: &'static str,
+        (side, spot): (&Side<'_>, &Spot),
+        message: String,
+        help: &str,
+    ) {
+        if self.found.len() >= MAX_FINDINGS {
+            return;
+        }
+        // Where the place is not known the message has it.
+        let at = side.place(spot);
+        let message = match &at {
+            Some(_) => message,
+            None => format!("{}:{}: {message}", spot.file, spot.line),
+        };
+        let help = Some(help.to_owned());
+        self.found.push(Diagnostic { severity, rule, message, at, help, next: None });
+    }
+}
+
+#[cfg(test)]
+mod tests;
