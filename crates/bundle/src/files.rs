@@ -21,7 +21,9 @@ mod list;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use hash::{Ask, digest, digests};
+#[cfg(test)]
+pub(crate) use hash::digest;
+pub(crate) use hash::{Ask, digests};
 
 const CHANGED: &str = "it changed while it was read";
 const TOO_LARGE: &str = "too large to pin: a file holds at most 64 MiB, a folder 1 GiB";

@@ -125,16 +125,28 @@ impl Scanner {
     }
 
     fn text(&mut self, text: &str) {
-        for c in text.chars() {
+        let mut rest = text;
+        loop {
+            if self.pending.is_none() {
+                // Most of any text.
+                let run = rest.bytes().position(odd).unwrap_or(rest.len());
+                let (run, more) = rest.split_at(run);
+                self.before = run.bytes().last().map_or(self.before, char::from);
+                self.rtl = self.rtl && !run.contains('\n');
+                self.offset += run.len() as u64;
+                rest = more;
+            }
+            let mut chars = rest.chars();
+            let Some(c) = chars.next() else { return };
+            rest = chars.as_str();
             self.settle(Some(c));
             let at = self.offset;
             self.offset += c.len_utf8() as u64;
             match c {
                 '\n' => self.rtl = false,
-                ' '..='~' => {}
+                '\t' | '\r' | '\u{c}' | ' '..='~' => {}
                 c if c.is_ascii() => {
-                    let fine = matches!(c, '\t' | '\r' | '\u{c}');
-                    if !fine && self.reading == Reading::Prose {
+                    if self.reading == Reading::Prose {
                         self.report(at, Hidden::Character(c));
                     }
                 }
@@ -254,10 +266,12 @@ fn is_rtl(c: char) -> bool {
 
 /// Whether every byte is a printing ASCII character, a tab, a form feed or an end of a line.
 fn plain(bytes: &[u8]) -> bool {
-    let odd =
-        |byte: u8| (byte >= 0x7f) | ((byte < 0x20) & !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c));
-    // Without an early end, so that it is done many bytes at a time.
+    // Without an early end within a chunk, so that it is done many bytes at a time.
     bytes.chunks(1024).all(|chunk| !chunk.iter().fold(false, |any, byte| any | odd(*byte)))
+}
+
+fn odd(byte: u8) -> bool {
+    (byte >= 0x7f) | ((byte < 0x20) & !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c))
 }
 
 /// Characters that have a property (Unicode Character Database).

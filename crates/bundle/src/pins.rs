@@ -144,24 +144,33 @@ pub(crate) fn hidden(file: &Path, finding: &Finding) -> Diagnostic {
     }
 }
 
-/// What a source from elsewhere is pinned to, if the lock's row is for this very source and its
+/// What each source from elsewhere is pinned to, if the lock's row is for this very source and its
 /// bytes lie in the store.
 pub(crate) fn from_store(
     objects: &Objects,
     lock: Option<&Lock>,
-    name: &Name,
-    source: &Source,
-) -> Result<Elsewhere, Error> {
-    let Some(pin) = lock.and_then(|lock| lock.pin(name.0, &name.1)) else {
-        return Ok(Elsewhere::Unpinned);
-    };
-    if !pin.origin.as_ref().is_some_and(|origin| origin.is_of(source)) {
-        return Ok(Elsewhere::Redeclared);
+    sources: &BTreeMap<Name, Source>,
+) -> Result<BTreeMap<Name, Elsewhere>, Error> {
+    let mut stand = BTreeMap::new();
+    let mut asked = Vec::new();
+    for (name, source) in sources {
+        match lock.and_then(|lock| lock.pin(name.0, &name.1)) {
+            None => drop(stand.insert(name.clone(), Elsewhere::Unpinned)),
+            Some(pin) if pin.origin.as_ref().is_some_and(|origin| origin.is_of(source)) => {
+                asked.push((name, pin));
+            }
+            Some(_) => drop(stand.insert(name.clone(), Elsewhere::Redeclared)),
+        }
     }
-    match objects.proved(name.0, &pin.digest)? {
-        None => Ok(Elsewhere::NotHere),
-        Some(digest) => Ok(Elsewhere::Here(digest, pin.origin.clone())),
+    let digests: Vec<_> = asked.iter().map(|(name, pin)| (name.0, pin.digest)).collect();
+    for ((name, pin), found) in asked.into_iter().zip(objects.all_proved(&digests)) {
+        let found = match found? {
+            None => Elsewhere::NotHere,
+            Some(digest) => Elsewhere::Here(digest, pin.origin.clone()),
+        };
+        stand.insert(name.clone(), found);
     }
+    Ok(stand)
 }
 
 /// Where bytes from elsewhere stand.

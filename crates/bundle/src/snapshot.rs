@@ -194,8 +194,8 @@ impl Snapshot {
                 (Some(_), Some(_)) => add(key, Reason::Changed, *digest),
             }
         }
-        for (key, source) in &elsewhere {
-            match pins::from_store(objects, self.lock.as_ref(), key, source)? {
+        for (key, stands) in &pins::from_store(objects, self.lock.as_ref(), &elsewhere)? {
+            match *stands {
                 Elsewhere::Unpinned => add(key, Reason::Unpinned, None),
                 Elsewhere::Redeclared => add(key, Reason::Redeclared, None),
                 Elsewhere::NotHere => add(key, Reason::NotFetched, None),
