@@ -243,7 +243,7 @@ fn conflict(text: &str) -> Option<usize> {
 }
 
 /// A TOML basic string (TOML 1.0, strings).
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

@@ -11,7 +11,8 @@ use crate::files::{self, ReadError};
 use crate::pins::{Elsewhere, Found};
 use crate::source::{MAX_BYTES, Source};
 use crate::{
-    Diagnostic, Digest, Error, Id, Kind, Lock, Manifest, Objects, Place, Severity, parse, pins,
+    Diagnostic, Digest, Effective, Error, Id, Kind, Lock, Manifest, Objects, Place, Severity,
+    parse, pins,
 };
 
 #[cfg(test)]
@@ -217,6 +218,17 @@ impl Snapshot {
     #[must_use]
     pub fn definitions(&self) -> BTreeMap<(Kind, String), Vec<u8>> {
         pins::definition_bytes(&self.manifest)
+    }
+
+    /// The manifest that holds, the overlay laid over, and where each of its values comes from.
+    #[must_use]
+    pub fn effective(&self) -> Effective {
+        let texts = [(MANIFEST, Some(&self.manifest_bytes)), (OVERLAY, self.local_bytes.as_ref())];
+        let sources = texts.into_iter().filter_map(|(name, bytes)| {
+            // Both are text: this snapshot was made of them.
+            Source::from_bytes(&shown(name), bytes?).ok()
+        });
+        Effective::of(sources.collect())
     }
 
     /// Everything that is declared with a source: kind, name, where its bytes come from.

@@ -9,6 +9,7 @@ mod ps;
 mod report;
 mod run;
 mod schema;
+pub(crate) mod show;
 mod stop;
 mod trust;
 mod validate;
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &Args) -> Done {
     match &args.command {
         Command::Init(init) => init::run(args, init),
         Command::Validate(json) => validate::run(args, json),
+        Command::Show(show) => show::run(args, show),
         Command::Lock(lock) => lock::run(args, lock),
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
