@@ -17,6 +17,15 @@ pub(crate) struct Bundle {
 impl Bundle {
     /// Writes, locks and trusts.
     pub(crate) fn new(program: &Path, manifest: &str) -> Result<Self> {
+        Self::with(program, manifest, |_| Ok(()))
+    }
+
+    /// As [`Bundle::new`], with more files in the bundle's folder.
+    pub(crate) fn with(
+        program: &Path,
+        manifest: &str,
+        fill: impl FnOnce(&Path) -> std::io::Result<()>,
+    ) -> Result<Self> {
         let root = tempfile::Builder::new()
             .prefix("ringfence-bench-")
             .tempdir()
@@ -24,6 +33,7 @@ impl Bundle {
         let folder = root.path().join("project/.ringfence");
         fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
         fs::write(folder.join("ringfence.toml"), manifest).map_err(|e| e.to_string())?;
+        fill(&folder).map_err(|e| e.to_string())?;
         let bundle = Self { root, program: program.to_owned() };
         bundle.must(&["lock"])?;
         let preview = bundle.must(&["trust", "--preview", "--json"])?;

@@ -1,4 +1,5 @@
-//! Benchmarks: `ringfence-benches PROGRAM NPM_FOLDER [--rounds N]`, started by `cargo xtask bench`.
+//! Benchmarks: `ringfence-benches PROGRAM NPM_FOLDER [--rounds N]`, started by `cargo xtask bench`;
+//! `lock` in place of the folder measures the check of locks alone.
 //!
 //! Everything compared runs in the same rounds, one after the other, so that a busy machine is busy
 //! for all. Figures are medians; a missed target is said, and is no failure.
@@ -6,6 +7,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark talks to a person")]
 
 mod bundle;
+mod lock;
 mod memory;
 mod start;
 
@@ -61,7 +63,11 @@ fn all() -> Result<Vec<Figure>> {
             _ => return Err("only `--rounds N`, at least 20".into()),
         }
     }
+    if npm.as_os_str() == "lock" {
+        return lock::measure(&program, rounds);
+    }
     let mut figures = start::measure(&program, &npm, rounds)?;
     figures.push(memory::measure(&program)?);
+    figures.extend(lock::measure(&program, rounds)?);
     Ok(figures)
 }

@@ -17,6 +17,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("curl", "an agent that downloads"),
     ("python3", "agents and servers in tests, the scripted model"),
     ("procps", "looking at processes"),
+    ("strace", "killing the program before each of its writes"),
     ("ripgrep", "srt needs it"),
     ("socat", "srt needs it"),
 ];

@@ -76,13 +76,30 @@ impl Lock {
                 }
             }
         }
-        for (key, source) in found.elsewhere {
-            if let Some(Resolved { digest, origin }) = resolved.get(&key) {
-                let (digest, origin) = (*digest, Some(origin.clone()));
-                list.push(Pin { kind: key.0, name: key.1, digest, origin });
-                continue;
+        let (fresh, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            found.elsewhere.into_iter().partition(|(key, _)| resolved.contains_key(key));
+        // What was just fetched is proved too: it may hold what must not be pinned.
+        let asks: Vec<_> = fresh.keys().map(|key| (key.0, resolved[key].digest)).collect();
+        let proved = objects.all_proved(&asks).into_iter();
+        let before = snapshot.lock.as_ref();
+        let mut stands = pins::from_store(objects, before, &kept)?;
+        for ((kind, name), stands) in &stands {
+            let pinned = before.and_then(|lock| lock.digest(*kind, name));
+            if let (Elsewhere::Here(found, _), Some(pinned)) = (stands, pinned)
+                && *found != pinned
+            {
+                // Bytes that nobody pinned are not pinned because they lie at a pinned address.
+                return Err(objects.damaged(*kind, &pinned, found));
             }
-            match pins::from_store(objects, snapshot.lock.as_ref(), &key, &source)? {
+        }
+        for (key, proved) in fresh.into_keys().zip(proved) {
+            let Resolved { digest, origin } = resolved[&key].clone();
+            let whole = proved? == Some(digest);
+            let found = Elsewhere::Here(digest, Some(origin));
+            stands.insert(key, if whole { found } else { Elsewhere::NotHere });
+        }
+        for (key, stands) in stands {
+            match stands {
                 Elsewhere::Here(digest, origin) => {
                     list.push(Pin { kind: key.0, name: key.1, digest, origin });
                 }
@@ -226,7 +243,7 @@ fn conflict(text: &str) -> Option<usize> {
 }
 
 /// A TOML basic string (TOML 1.0, strings).
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

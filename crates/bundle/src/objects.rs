@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::files::{self, ReadError};
-use crate::{Digest, Error, Form, Kind};
+use crate::{Digest, Error, Form, Kind, pins};
 
 #[cfg(test)]
 mod tests;
@@ -66,26 +66,50 @@ impl Objects {
     ///
     /// # Errors
     /// [`Error::Object`]: it holds a symlink or a device, is too large, or cannot be read.
+    /// [`Error::Invalid`]: it holds text that a person does not see (`hidden-text`).
     pub fn proved(&self, kind: Kind, digest: &Digest) -> Result<Option<Digest>, Error> {
-        let place = self.place(kind, digest);
-        let fail = |reason: String| Error::Object { path: place.clone(), reason };
-        let root = match files::open_root(&place) {
-            Ok(root) => root,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(fail(error.to_string())),
-        };
-        let found = match kind.form() {
-            Form::Definition => files::read_file(root.as_fd(), CONTENT, files::MAX_FILE)
-                .map(|bytes| Digest::framed(kind.as_str(), &[&bytes])),
-            Form::File => files::digest_file(root.as_fd(), CONTENT, kind.as_str()),
-            Form::Tree => files::digest_tree(root.as_fd(), CONTENT, kind.as_str()),
-            Form::Either => files::digest_either(root.as_fd(), CONTENT, kind.as_str()),
-        };
-        match found {
-            Ok(found) => Ok(Some(found)),
-            Err(ReadError::Absent) => Ok(None),
-            Err(error) => Err(fail(error.to_string())),
-        }
+        self.all_proved(&[(kind, *digest)]).pop().expect("one was asked for")
+    }
+
+    /// As [`Objects::proved`], of many at once, in the same order: the work is shared between the
+    /// cores.
+    pub(crate) fn all_proved(&self, asks: &[(Kind, Digest)]) -> Vec<Result<Option<Digest>, Error>> {
+        let places: Vec<PathBuf> =
+            asks.iter().map(|(kind, digest)| self.place(*kind, digest)).collect();
+        let roots: Vec<io::Result<OwnedFd>> =
+            places.iter().map(|place| files::open_root(place)).collect();
+        let trees: Vec<files::Ask<'_>> = roots
+            .iter()
+            .zip(asks)
+            .filter(|(_, (kind, _))| kind.form() != Form::Definition)
+            .filter_map(|(root, (kind, _))| {
+                let root = root.as_ref().ok()?.as_fd();
+                Some(files::Ask { root, path: CONTENT, kind: *kind })
+            })
+            .collect();
+        let mut digests = files::digests(&trees).into_iter();
+        let one =
+            |((root, place), (kind, _)): ((&io::Result<OwnedFd>, &PathBuf), &(Kind, Digest))| {
+                let fail = |reason: String| Error::Object { path: place.clone(), reason };
+                let found = match root {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    Err(error) => return Err(fail(error.to_string())),
+                    Ok(root) if kind.form() == Form::Definition => {
+                        files::read_file(root.as_fd(), CONTENT, files::MAX_FILE)
+                            .map(|bytes| Digest::framed(kind.as_str(), &[&bytes]))
+                    }
+                    Ok(_) => digests.next().expect("each that was opened has one"),
+                };
+                match found {
+                    Ok(found) => Ok(Some(found)),
+                    Err(ReadError::Absent) => Ok(None),
+                    Err(ReadError::Hidden(finding)) => {
+                        Err(Error::Invalid(vec![pins::hidden(&place.join(CONTENT), &finding)]))
+                    }
+                    Err(error) => Err(fail(error.to_string())),
+                }
+            };
+        roots.iter().zip(&places).zip(asks).map(one).collect()
     }
 
     /// An object's bytes; `None` when it is not there. What is given back was read once and has the
@@ -110,7 +134,13 @@ impl Objects {
         if found == *digest {
             return Ok(Some(content));
         }
-        Err(fail(format!("its bytes have the digest {found}; remove it and get it again")))
+        Err(self.damaged(kind, digest, &found))
+    }
+
+    /// Says that other bytes lie at an address.
+    pub(crate) fn damaged(&self, kind: Kind, digest: &Digest, found: &Digest) -> Error {
+        let reason = format!("its bytes have the digest {found}; remove it and get it again");
+        Error::Object { path: self.place(kind, digest), reason }
     }
 }
 

@@ -1,11 +1,11 @@
 //! The strict decode of a manifest: every field, every rule, all findings in one go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::decode::{Table, Value};
 use crate::source::Source;
-use crate::{Diagnostic, Document, Id, Manifest, Places, Severity, cross};
+use crate::{Diagnostic, Document, Id, Manifest, Places, Severity, cross, effective};
 
 mod agent;
 mod approvals;
@@ -58,17 +58,27 @@ pub(crate) fn decode_sources(
         Vec::new()
     };
     findings.retain(|finding| finding.rule != "missing-key");
+    let conflicts = effective::conflicts(&sources);
     let document = Document::from_sources(sources);
     let mut manifest = decode(&document);
     if !document.is_broken() {
         cross::check(&manifest, &document);
     }
     manifest.places = document.places();
+    let conflicting: BTreeSet<_> =
+        conflicts.iter().filter_map(|it| Some(it.at.as_ref()?.line)).collect();
     for finding in document.into_findings() {
-        if !findings.contains(&finding) {
+        // What a conflict says already.
+        let again = finding.rule == "wrong-type"
+            && finding.at.as_ref().is_some_and(|at| {
+                conflicting.contains(&at.line)
+                    && conflicts[0].at.as_ref().is_some_and(|it| it.file == at.file)
+            });
+        if !again && !findings.contains(&finding) {
             findings.push(finding);
         }
     }
+    findings.extend(conflicts);
     if findings.iter().any(|finding| finding.severity == Severity::Error) {
         return Err(findings);
     }

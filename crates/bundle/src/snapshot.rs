@@ -11,7 +11,8 @@ use crate::files::{self, ReadError};
 use crate::pins::{Elsewhere, Found};
 use crate::source::{MAX_BYTES, Source};
 use crate::{
-    Diagnostic, Digest, Error, Id, Kind, Lock, Manifest, Objects, Place, Severity, parse, pins,
+    Diagnostic, Digest, Effective, Error, Id, Kind, Lock, Manifest, Objects, Place, Severity,
+    parse, pins,
 };
 
 #[cfg(test)]
@@ -194,8 +195,8 @@ impl Snapshot {
                 (Some(_), Some(_)) => add(key, Reason::Changed, *digest),
             }
         }
-        for (key, source) in &elsewhere {
-            match pins::from_store(objects, self.lock.as_ref(), key, source)? {
+        for (key, stands) in &pins::from_store(objects, self.lock.as_ref(), &elsewhere)? {
+            match *stands {
                 Elsewhere::Unpinned => add(key, Reason::Unpinned, None),
                 Elsewhere::Redeclared => add(key, Reason::Redeclared, None),
                 Elsewhere::NotHere => add(key, Reason::NotFetched, None),
@@ -219,6 +220,17 @@ impl Snapshot {
         pins::definition_bytes(&self.manifest)
     }
 
+    /// The manifest that holds, the overlay laid over, and where each of its values comes from.
+    #[must_use]
+    pub fn effective(&self) -> Effective {
+        let texts = [(MANIFEST, Some(&self.manifest_bytes)), (OVERLAY, self.local_bytes.as_ref())];
+        let sources = texts.into_iter().filter_map(|(name, bytes)| {
+            // Both are text: this snapshot was made of them.
+            Source::from_bytes(&shown(name), bytes?).ok()
+        });
+        Effective::of(sources.collect())
+    }
+
     /// Everything that is declared with a source: kind, name, where its bytes come from.
     pub fn sources(&self) -> impl Iterator<Item = (Kind, &Id, &crate::manifest::Source)> {
         pins::sources(&self.manifest)
@@ -239,19 +251,25 @@ fn read_one(root: std::os::fd::BorrowedFd<'_>, name: &str) -> Result<Option<Vec<
         Ok(bytes) => Ok(Some(bytes)),
         Err(ReadError::Absent) => Ok(None),
         Err(ReadError::Io(error)) => Err(Problem::Io(error)),
-        Err(ReadError::Refused(reason)) => Err(Problem::Found(Box::new(Diagnostic {
-            severity: Severity::Error,
-            rule: "not-a-regular-file",
-            message: format!("{FOLDER}/{name}: {reason}"),
-            at: Some(Place {
-                file: shown(name),
-                line: 1,
-                column: 1,
-                text: String::new(),
-                width: 1,
-            }),
-            help: Some("put a regular file there, not a link or a pipe".to_owned()),
-            next: Some("ringfence validate".to_owned()),
-        }))),
+        Err(refused) => {
+            let (rule, help) = match refused {
+                ReadError::Changed => ("changed-while-read", "try again when nobody writes to it"),
+                _ => ("not-a-regular-file", "put a regular file there, not a link or a pipe"),
+            };
+            Err(Problem::Found(Box::new(Diagnostic {
+                severity: Severity::Error,
+                rule,
+                message: format!("{FOLDER}/{name}: {refused}"),
+                at: Some(Place {
+                    file: shown(name),
+                    line: 1,
+                    column: 1,
+                    text: String::new(),
+                    width: 1,
+                }),
+                help: Some(help.to_owned()),
+                next: Some("ringfence validate".to_owned()),
+            })))
+        }
     }
 }

@@ -104,3 +104,22 @@ pub(crate) fn lay_over(base: &mut Entries, over: &Entries) {
         }
     }
 }
+
+/// Where one tree has a table and the other has none: the keys that lead there, and both places.
+pub(crate) fn conflicts(base: &Entries, over: &Entries) -> Vec<(String, Span, Entry)> {
+    let mut found = Vec::new();
+    for (key, above) in over {
+        let Some(below) = base.get(key) else { continue };
+        match (&below.value.data, &above.value.data) {
+            (Data::Table(base), Data::Table(over)) => {
+                let inner = conflicts(base, over).into_iter();
+                found.extend(inner.map(|(keys, at, entry)| (format!("{key}.{keys}"), at, entry)));
+            }
+            (Data::Table(_), _) | (_, Data::Table(_)) => {
+                found.push((key.clone(), below.key_at, above.clone()));
+            }
+            _ => {}
+        }
+    }
+    found
+}

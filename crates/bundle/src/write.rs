@@ -6,14 +6,16 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, renameat, unlinkat,
+    AtFlags, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, flock, mkdirat, openat,
+    openat2, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
+use crate::snapshot::{FOLDER, LOCK, MANIFEST};
 use crate::{Error, Snapshot, files};
 
-/// The folder of a bundle in its project.
-const FOLDER: &str = ".ringfence";
+#[cfg(test)]
+mod tests;
 
 /// Replaces `ringfence.lock` by this text: a new file is written, synced and renamed over the old
 /// one, so that a crash leaves the one or the other.
@@ -22,17 +24,18 @@ const FOLDER: &str = ".ringfence";
 /// [`Error::Write`]: the folder is a symlink, not writable, or full. The old lock is still there then.
 pub fn write_lock(snapshot: &Snapshot, text: &str) -> Result<(), Error> {
     replace(snapshot, text)
-        .map_err(|source| Error::Write { path: snapshot.folder().join("ringfence.lock"), source })
+        .map_err(|source| Error::Write { path: snapshot.folder().join(LOCK), source })
 }
 
 /// Makes a bundle's folder and in it a first manifest with this text, and a `.gitignore` that keeps
-/// the overlay out of git. Gives the manifest's path.
+/// the overlay out of git. Gives the manifest's path. The manifest comes last and in one step: where
+/// it is, the rest is too.
 ///
 /// # Errors
 /// [`Error::Io`]: there is a manifest already (`AlreadyExists`), the folder is a symlink or cannot
 /// be written. Nothing that was there is changed.
 pub fn write_first(project: &Path, text: &str) -> Result<PathBuf, Error> {
-    let path = project.join(FOLDER).join("ringfence.toml");
+    let path = project.join(FOLDER).join(MANIFEST);
     let write = || {
         let root = files::open_root(project)?;
         let made = match mkdirat(&root, FOLDER, Mode::from_raw_mode(0o755)) {
@@ -41,16 +44,27 @@ pub fn write_first(project: &Path, text: &str) -> Result<PathBuf, Error> {
             Err(error) => return Err(error.into()),
         };
         let folder = open_folder(&root)?;
-        create(&folder, "ringfence.toml", text).inspect_err(|_| {
+        match statat(&folder, MANIFEST, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => return Err(Errno::EXIST.into()),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        alone(&folder);
+        let written = match create(&folder, ".gitignore", "ringfence.local.toml\n") {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+            other => put(&folder, MANIFEST, text, RenameFlags::NOREPLACE).inspect_err(|_| {
+                if made && other.is_ok() {
+                    let _ = unlinkat(&folder, ".gitignore", AtFlags::empty());
+                }
+            }),
+        };
+        written.inspect_err(|_| {
             if made {
                 // Goes only when it is empty, as it was made.
                 let _ = unlinkat(&root, FOLDER, AtFlags::REMOVEDIR);
             }
         })?;
-        match create(&folder, ".gitignore", "ringfence.local.toml\n") {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-            other => other,
-        }
+        File::from(root).sync_all()
     };
     write().map_err(|source: std::io::Error| Error::Io { path: path.clone(), source })?;
     Ok(path)
@@ -80,13 +94,38 @@ fn create(folder: &OwnedFd, name: &str, text: &str) -> std::io::Result<()> {
 }
 
 fn replace(snapshot: &Snapshot, text: &str) -> std::io::Result<()> {
-    let root = files::open_root(&snapshot.project)?;
-    let folder = open_folder(&root)?;
-    let new = format!("ringfence.lock.{}.new", std::process::id());
-    create(&folder, &new, text)?;
-    if let Err(error) = renameat(&folder, &new, &folder, "ringfence.lock") {
-        let _ = unlinkat(&folder, &new, AtFlags::empty());
+    let folder = open_folder(&files::open_root(&snapshot.project)?)?;
+    alone(&folder);
+    put(&folder, LOCK, text, RenameFlags::empty())
+}
+
+/// Puts a whole, synced file in place in one step.
+fn put(folder: &OwnedFd, name: &str, text: &str, how: RenameFlags) -> std::io::Result<()> {
+    let new = format!("{name}.{}.new", std::process::id());
+    create(folder, &new, text)?;
+    if let Err(error) = renameat_with(folder, &new, folder, name, how) {
+        let _ = unlinkat(folder, &new, AtFlags::empty());
         return Err(error.into());
     }
-    File::from(folder).sync_all()
+    Ok(rustix::fs::fsync(folder)?)
+}
+
+/// Waits for others that write here, until the folder is closed, and takes away what a killed one
+/// left. Where a file system has no locks nothing is taken away: names tell the writers apart.
+fn alone(folder: &OwnedFd) {
+    if flock(folder, FlockOperation::LockExclusive).is_err() {
+        return;
+    }
+    let Ok(entries) = rustix::fs::Dir::read_from(folder) else { return };
+    let stale = |name: &str| {
+        let number = [MANIFEST, LOCK]
+            .iter()
+            .find_map(|file| name.strip_prefix(file)?.strip_prefix('.')?.strip_suffix(".new"));
+        number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    for entry in entries.flatten() {
+        if entry.file_name().to_str().is_ok_and(stale) {
+            let _ = unlinkat(folder, entry.file_name(), AtFlags::empty());
+        }
+    }
 }

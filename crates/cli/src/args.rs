@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+use crate::commands::show::Show;
+
 /// One control plane for AI agents: declare what an agent is made of and what it may do, review it
 /// once, run it where nothing it can reach switches a rule off, and keep signed evidence.
 #[derive(Debug, Parser)]
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     Init(Init),
     /// Check manifest and overlay, and show every problem at once
     Validate(Json),
+    /// Print the manifest that holds, the overlay laid over, and where each value comes from
+    Show(Show),
     /// Pin what the manifest declares to digests, in .ringfence/ringfence.lock
     Lock(Lock),
     /// Print the manifest's JSON Schema, for editors
@@ -199,6 +203,7 @@ impl Args {
     pub(crate) fn json(&self) -> bool {
         match &self.command {
             Command::Validate(Json { json })
+            | Command::Show(Show { json, .. })
             | Command::Lock(Lock { json, .. })
             | Command::Trust(Trust { json, .. })
             | Command::Run(Run { json, .. })

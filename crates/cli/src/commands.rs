@@ -10,6 +10,7 @@ mod ps;
 mod report;
 mod run;
 mod schema;
+pub(crate) mod show;
 mod stop;
 mod trust;
 mod validate;
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &Args) -> Done {
     match &args.command {
         Command::Init(init) => init::run(args, init),
         Command::Validate(json) => validate::run(args, json),
+        Command::Show(show) => show::run(args, show),
         Command::Lock(lock) => lock::run(args, lock),
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),

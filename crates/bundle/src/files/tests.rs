@@ -1,4 +1,5 @@
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -7,8 +8,10 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
-use super::{MAX_FILE, ReadError, digest_either, digest_file, digest_tree, open_root, read_file};
-use crate::Digest;
+use super::hash::hash_with;
+use super::{MAX_ENTRIES, MAX_FILE, ReadError, content, open_root, read_file};
+use crate::objects::Content;
+use crate::{Digest, Kind};
 
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -20,7 +23,7 @@ fn tree() -> TempDir {
 }
 
 fn digest(dir: &Path) -> Result<Digest, ReadError> {
-    digest_tree(open_root(dir).expect("opened").as_fd(), "./s", "skill")
+    super::digest(open_root(dir).expect("opened").as_fd(), "./s", Kind::Skill)
 }
 
 fn refusal(dir: &Path) -> String {
@@ -109,9 +112,13 @@ fn a_pipe_never_hangs_and_kinds_are_told_apart() {
         assert!(found.contains(reason), "{found}");
     }
     assert!(matches!(read_file(root.as_fd(), "none", 10), Err(ReadError::Absent)));
-    assert!(matches!(digest_tree(root.as_fd(), "outside", "x"), Err(ReadError::Refused(_))));
-    let either = digest_either(root.as_fd(), "outside", "x").expect("a file");
-    assert_eq!(either, digest_file(root.as_fd(), "outside", "x").expect("a file"));
+    assert!(matches!(
+        super::digest(root.as_fd(), "outside", Kind::Skill),
+        Err(ReadError::Refused(_))
+    ));
+    let either = super::digest(root.as_fd(), "outside", Kind::Workflow).expect("a file");
+    let blob = super::Blob { bytes: b"secret".to_vec(), executable: false };
+    assert_eq!(either, super::file_digest("workflow", &blob));
 }
 
 #[test]
@@ -119,7 +126,7 @@ fn reads_are_bounded() {
     let dir = tree();
     let root = open_root(dir.path()).expect("opened");
     assert_eq!(read_file(root.as_fd(), "outside", 2).expect("read").len(), 3);
-    let huge = fs::File::create(dir.path().join("s/huge")).expect("made");
+    let huge = File::create(dir.path().join("s/huge")).expect("made");
     huge.set_len(MAX_FILE + 1).expect("sized");
     assert!(refusal(dir.path()).contains("too large"));
     huge.set_len(16).expect("sized");
@@ -133,4 +140,165 @@ fn an_empty_folder_pins_nothing() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     fs::create_dir(dir.path().join("s")).expect("made");
     assert!(refusal(dir.path()).contains("no file"));
+}
+
+#[test]
+fn a_tree_read_whole_has_the_same_digest() {
+    let dir = tree();
+    let root = open_root(dir.path()).expect("opened");
+    let read = content(root.as_fd(), "s").expect("read");
+    assert_eq!(digest(dir.path()).expect("read"), read.digest(Kind::Skill));
+    let Content::Tree(files) = read else { panic!("a folder") };
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["SKILL.md", "sub/run.sh"]);
+}
+
+#[test]
+fn many_are_digested_at_once_and_each_has_its_own_answer() {
+    let dir = tree();
+    for nth in 0..300 {
+        let at = dir.path().join(format!("many/{}/{nth}.md", nth % 7));
+        fs::create_dir_all(at.parent().expect("a parent")).expect("made");
+        fs::write(at, format!("file {nth} {}", "x".repeat(nth * 41))).expect("written");
+    }
+    let root = open_root(dir.path()).expect("opened");
+    let ask = |path| super::Ask { root: root.as_fd(), path, kind: Kind::Workflow };
+    let asks = [ask("s"), ask("none"), ask("many"), ask("outside"), ask("s/SKILL.md"), ask("many")];
+    let one = |path| super::digest(root.as_fd(), path, Kind::Workflow).expect("read");
+    for _ in 0..10 {
+        let mut found = super::digests(&asks).into_iter();
+        let mut next = || found.next().expect("an answer");
+        assert_eq!(next().expect("read"), one("s"));
+        assert!(matches!(next(), Err(ReadError::Absent)));
+        let many = next().expect("read");
+        assert_eq!(many, one("many"));
+        assert_eq!(next().expect("read"), one("outside"));
+        assert_eq!(next().expect("read"), one("s/SKILL.md"));
+        assert_eq!(next().expect("read"), many);
+    }
+    // Whatever the order in which they are read, the first bad one is named.
+    for nth in [3, 10, 17] {
+        fs::write(dir.path().join(format!("many/3/{nth}.md")), "a\u{202e}b").expect("written");
+    }
+    for _ in 0..10 {
+        let Err(ReadError::Hidden(finding)) = &super::digests(&asks)[2] else { panic!("refused") };
+        assert_eq!(finding.path, "3/10.md");
+        assert!(super::digests(&asks)[0].is_ok(), "another tree is not touched by that");
+    }
+}
+
+#[test]
+fn hidden_text_is_placed() {
+    let dir = tree();
+    let long = format!("# fine\nline é two {}", "x".repeat(300_000));
+    fs::write(dir.path().join("s/SKILL.md"), format!("{long}\nab\u{e0041}cd\nrest"))
+        .expect("written");
+    let Err(ReadError::Hidden(finding)) = digest(dir.path()) else { panic!("refused") };
+    assert_eq!((finding.path.as_str(), finding.line, finding.column), ("SKILL.md", 3, 3));
+    assert_eq!(finding.text, "ab\u{fffd}cd");
+    assert!(finding.to_string().contains("U+E0041"), "{finding}");
+    assert!(finding.to_string().contains("`ab\\u{e0041}cd`"), "{finding}");
+    fs::write(dir.path().join("s/SKILL.md"), long.replace("two", "✔️")).expect("written");
+    assert!(digest(dir.path()).is_ok(), "control");
+    // Files of the project that servers run are code of any kind, and not judged.
+    fs::write(dir.path().join("outside"), "a\u{200b}").expect("written");
+    let root = open_root(dir.path()).expect("opened");
+    assert!(super::digest(root.as_fd(), "outside", Kind::Program).is_ok());
+    assert!(super::digest(root.as_fd(), "outside", Kind::Extension).is_err());
+    fs::write(dir.path().join("outside"), b"caf\xe9").expect("written");
+    assert!(super::digest(root.as_fd(), "outside", Kind::Extension).is_ok());
+    assert!(super::digest(root.as_fd(), "outside", Kind::Instruction).is_err());
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_refused() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("f");
+    let root = open_root(dir.path()).expect("opened");
+    let body = vec![b'x'; 600_000];
+    let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+    let open = || fs::OpenOptions::new().write(true).open(&path).expect("opened");
+    let changes: [(&str, &dyn Fn()); 6] = [
+        ("grows", &|| {
+            fs::OpenOptions::new()
+                .append(true)
+                .open(&path)
+                .expect("opened")
+                .write_all(b"y")
+                .expect("written");
+        }),
+        ("shrinks", &|| open().set_len(10).expect("cut")),
+        ("is emptied", &|| open().set_len(0).expect("cut")),
+        ("other bytes", &|| open().write_all(b"y").expect("written")),
+        ("other bytes under the old time", &|| {
+            let mut file = open();
+            file.write_all(b"y").expect("written");
+            file.set_modified(old).expect("set");
+        }),
+        ("another mode", &|| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+        }),
+    ];
+    for (what, change) in changes {
+        fs::write(&path, &body).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("set");
+        open().set_modified(old).expect("set");
+        let mut pieces = 0;
+        let read = hash_with(root.as_fd(), "f", |_| {
+            pieces += 1;
+            if pieces == 2 {
+                change();
+            }
+        });
+        assert!(matches!(read, Err(ReadError::Changed)), "{what}: {read:?}");
+        assert!(hash_with(root.as_fd(), "f", |_| {}).is_ok(), "control");
+    }
+}
+
+#[test]
+fn names_that_are_one_elsewhere_refuse_the_tree() {
+    for (one, other) in [("README.md", "readme.md"), ("caf\u{e9}", "cafe\u{301}"), ("x", "X")] {
+        let dir = tree();
+        fs::write(dir.path().join("s/sub").join(one), "").expect("written");
+        assert!(digest(dir.path()).is_ok(), "control");
+        fs::create_dir(dir.path().join("s/sub").join(other)).expect("made");
+        let refusal = refusal(dir.path());
+        assert!(refusal.contains(one) && refusal.contains(other), "{refusal}");
+    }
+    let dir = tree();
+    fs::write(dir.path().join("s/x"), "").expect("written");
+    fs::write(dir.path().join("s/sub/X"), "").expect("written");
+    assert!(digest(dir.path()).is_ok(), "in two folders they are two");
+}
+
+#[test]
+fn a_repository_inside_is_not_pinned() {
+    for name in [".git", ".GIT"] {
+        let dir = tree();
+        fs::create_dir(dir.path().join("s/sub").join(name)).expect("made");
+        assert!(refusal(dir.path()).contains("repository"));
+    }
+    let dir = tree();
+    fs::write(dir.path().join("s/.gitignore"), "x").expect("written");
+    assert!(digest(dir.path()).is_ok(), "control");
+}
+
+#[test]
+fn trees_are_bounded() {
+    let dir = tree();
+    let sparse = |nth: u64| {
+        let file = File::create(dir.path().join(format!("s/{nth}.bin"))).expect("made");
+        file.set_len(MAX_FILE).expect("sized");
+    };
+    (0..15).for_each(sparse);
+    assert!(digest(dir.path()).is_ok(), "control");
+    sparse(15);
+    assert!(refusal(dir.path()).contains("1 GiB"));
+
+    let dir = tree();
+    for nth in 0..MAX_ENTRIES - 3 {
+        File::create(dir.path().join(format!("s/{nth}"))).expect("made");
+    }
+    assert!(digest(dir.path()).is_ok(), "control");
+    File::create(dir.path().join("s/one")).expect("made");
+    assert!(refusal(dir.path()).contains("100,000"));
 }

@@ -268,3 +268,102 @@ proptest! {
         let _ = Snapshot::read(dir.path());
     }
 }
+
+/// What the settings of `claude-code` are pinned to.
+fn settings(lines: &str) -> Vec<(String, crate::Digest)> {
+    let dir = project(format!("version = 1\n[settings.claude-code]\n{lines}\n"));
+    let lock = compute(&read(dir.path())).expect("locked");
+    lock.pins.into_iter().map(|pin| (pin.name, pin.digest)).collect()
+}
+
+#[test]
+fn settings_have_one_row_a_key_over_canonical_json() {
+    let rows = settings("a = 1\nb = { x = 1, y = [true] }\n\"odd key.é\" = \"v\"");
+    let names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["claude-code.a", "claude-code.b", "claude-code.odd key.é"]);
+    let same = |one: &str, other: &str| assert_eq!(settings(one), settings(other), "{one} {other}");
+    same("b = { x = 1, y = 2 }", "b = { y = 2, x = 1 }");
+    same("b = { x = 1 }", "[settings.claude-code.b]\nx = 1");
+    same("a = 1\nb = 2", "b = 2\na = 1");
+    same("a = 10", "a = 1_0");
+    same("a = 10", "a = 0xA");
+    same("a = 1.50", "a = 1.5");
+    same("a = 1e3", "a = 1000.0");
+    // RFC 8785 has one number type, as JSON has.
+    same("a = 1.0", "a = 1");
+    same("a = \"\\u00e9\"", "a = \"é\"");
+    let differ =
+        |one: &str, other: &str| assert_ne!(settings(one), settings(other), "{one} {other}");
+    differ("a = 1", "a = \"1\"");
+    differ("a = 1", "a = true");
+    differ("a = 1", "a = [1]");
+    differ("a = [1, 2]", "a = [2, 1]");
+    differ("a = [1, 2]", "a = [12]");
+    differ("a = 1", "b = 1");
+    // No normalisation: other bytes are another value.
+    differ("a = \"\\u00e9\"", "a = \"e\\u0301\"");
+    differ("a = \"${A}\"", "a = \"${B}\"");
+}
+
+#[test]
+fn the_same_bytes_have_another_digest_for_each_kind() {
+    let dir = project(
+        "version = 1\n[skills.a]\npath = \"./it\"\n[workflows.a]\npath = \"./it\"\n\
+         [extensions.a]\npath = \"./it\"\ntarget = \"pi\"\n\
+         [instructions.b]\npath = \"./one\"\n[workflows.b]\npath = \"./one\"\n",
+    );
+    write(dir.path(), "it/SKILL.md", "text");
+    write(dir.path(), "one", "text");
+    let lock = compute(&read(dir.path())).expect("locked");
+    let digests: std::collections::BTreeSet<_> = lock.pins.iter().map(|pin| pin.digest).collect();
+    assert_eq!((lock.pins.len(), digests.len()), (5, 5));
+}
+
+#[test]
+fn executable_bits_are_pinned() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir =
+        project("version = 1\n[skills.a]\npath = \"./it\"\n[instructions.b]\npath = \"./one\"\n");
+    write(dir.path(), "it/run.sh", "text");
+    write(dir.path(), "one", "text");
+    write(dir.path(), "ringfence.lock", compute(&read(dir.path())).expect("locked").render());
+    let moved = || -> Vec<String> {
+        let drift = read(dir.path()).drift(&store()).expect("read");
+        drift.iter().map(|drift| drift.name.clone()).collect()
+    };
+    let mode = |path: &str, mode| {
+        let path = dir.path().join(".ringfence").join(path);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
+    };
+    assert!(moved().is_empty());
+    mode("it/run.sh", 0o755);
+    assert_eq!(moved(), ["a"]);
+    mode("it/run.sh", 0o600);
+    assert!(moved().is_empty(), "who else may read it is not a matter of the bundle");
+    mode("one", 0o700);
+    assert_eq!(moved(), ["b"]);
+}
+
+#[test]
+fn hidden_text_cannot_be_locked() {
+    let dir = project(
+        "version = 1\n[skills.a]\npath = \"./it\"\n[instructions.b]\npath = \"./one.md\"\n",
+    );
+    write(dir.path(), "it/SKILL.md", "fine ✔️");
+    write(dir.path(), "one.md", "می‌خواهم");
+    write(dir.path(), "ringfence.lock", compute(&read(dir.path())).expect("control").render());
+    write(dir.path(), "it/sub/more.md", "a\nb\u{202e}c");
+    write(dir.path(), "one.md", "x\u{200b}y");
+    for error in [
+        compute(&read(dir.path())).expect_err("hidden"),
+        read(dir.path()).drift(&store()).expect_err("hidden"),
+    ] {
+        assert_eq!(
+            brief(&error),
+            [".ringfence/it/sub/more.md:2:hidden-text", ".ringfence/one.md:1:hidden-text"]
+        );
+        let Error::Invalid(findings) = error else { panic!() };
+        assert!(findings[0].message.contains("U+202E"), "{}", findings[0].message);
+        assert!(findings[0].message.contains("b\\u{202e}c"), "{}", findings[0].message);
+    }
+}

@@ -1,0 +1,229 @@
+//! Row 31, crash between two writes: a command that is killed before any one of its writes leaves the
+//! old state or the new one, never half of one, and the next command works.
+//!
+//! The shipped program is killed by `strace` with SIGKILL as it enters the N-th call of a kind that
+//! changes something, for each such call that it makes when nobody kills it. What one call leaves is
+//! what the next one finds, so a kill before each covers every state in between.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ringfence_tests::{Events, Output, Project, each_user, field};
+
+/// Everything by which the program changes a file or a folder. `openat` counts where it makes one.
+const CALLS: &str = "write,writev,pwrite64,openat,open,creat,rename,renameat,renameat2,link,linkat,\
+                     symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,ftruncate,fallocate,fsync,\
+                     fdatasync,fchmod,fchmodat,fchown,utimensat,copy_file_range";
+
+/// Files that are there whole or as they were.
+const WHOLE: [&str; 3] =
+    [".ringfence/ringfence.toml", ".ringfence/ringfence.lock", ".ringfence/.gitignore"];
+
+/// A command, what is there before it, and what must hold after each kill beyond [`always`]. To have
+/// another command killed, add a line.
+type Case = (&'static str, fn(&Project), fn(&Project));
+
+const CASES: &[Case] = &[
+    ("init", nothing, then_init),
+    ("lock", unlocked, then_lock),
+    ("lock", changed, then_lock),
+    ("trust --yes --consented @", locked, then_trust),
+    ("trust --yes --consented @", changed_since, then_trust),
+    ("trust --revoke", trusted, then_revoke),
+];
+
+const SKILL: &str =
+    "version = 1\n\n[agent]\nname = \"case\"\n\n[skills.s]\npath = \"./skills/s\"\n";
+
+fn nothing(_: &Project) {}
+
+fn unlocked(project: &Project) {
+    project.manifest(SKILL);
+    project.file(".ringfence/skills/s/SKILL.md", "# s\n");
+}
+
+fn locked(project: &Project) {
+    unlocked(project);
+    project.lock();
+}
+
+fn trusted(project: &Project) {
+    locked(project);
+    project.trust();
+}
+
+fn changed(project: &Project) {
+    trusted(project);
+    project.file(".ringfence/skills/s/SKILL.md", "# other\n");
+}
+
+fn changed_since(project: &Project) {
+    changed(project);
+    project.lock();
+}
+
+/// What a person would do next: whatever was left, it works.
+fn then_init(project: &Project) {
+    let again = project.ringfence(&["init"]);
+    let there = again.stderr.contains("is there already");
+    assert!(again.status == 0 || (again.status == 1 && there), "{again:?}");
+    project.ringfence(&["validate"]).ok().done();
+    then_lock(project);
+}
+
+fn then_lock(project: &Project) {
+    project.lock();
+    project.ringfence(&["lock", "--check"]).ok().done();
+    then_trust(project);
+}
+
+fn then_trust(project: &Project) {
+    project.trust();
+    assert!(listed(project), "the next yes counts");
+    settled(project);
+}
+
+fn then_revoke(project: &Project) {
+    project.ringfence(&["trust", "--revoke"]).ok().done();
+    assert!(!listed(project));
+    settled(project);
+    then_trust(project);
+}
+
+#[test]
+fn a_command_killed_before_any_of_its_writes_leaves_the_old_state_or_the_new() {
+    each_user(|who| {
+        let mut kills = 0;
+        for (command, before, then) in CASES {
+            let kept = Project::new(who);
+            before(&kept);
+            let project = Project::new(who);
+            restore(&kept, &project);
+            let unharmed = strace(&project, command, &["-e", "signal=none"]).ok();
+            let old = files(&kept);
+            let new = files(&project);
+            for (call, nth) in points(&unharmed.stderr) {
+                restore(&kept, &project);
+                let inject = format!("inject={call}:signal=SIGKILL:when={nth}");
+                let killed = strace(&project, command, &["-e", &inject]);
+                assert_eq!(killed.status, 137, "{command}: not killed at {call} {nth}: {killed:?}");
+                eprintln!("{command}: killed before {call} number {nth}");
+                always(&project, &old, &new);
+                then(&project);
+                nothing_left(&project);
+                kills += 1;
+            }
+            // Control: one call later than it makes, it ends unharmed.
+            restore(&kept, &project);
+            strace(&project, command, &["-e", "inject=fsync:signal=SIGKILL:when=999"]).ok().done();
+            always(&project, &old, &new);
+        }
+        assert!(kills > 60, "only {kills} kills: is strace seeing the calls?");
+    });
+}
+
+/// After any kill, with the ordinary program.
+fn always(project: &Project, old: &BTreeMap<PathBuf, Vec<u8>>, new: &BTreeMap<PathBuf, Vec<u8>>) {
+    let now = files(project);
+    for name in WHOLE.map(Path::new) {
+        let (now, old, new) = (now.get(name), old.get(name), new.get(name));
+        assert!(now == old || now == new, "{}: {now:?} is half of something", name.display());
+    }
+    // Trust never without its event.
+    if listed(project) {
+        let intent = machine(project).iter().any(|event| event.contains("trust_intended"));
+        assert!(intent, "trusted, and nothing says so");
+    }
+    project.ringfence(&["audit", "verify"]).ok().done();
+}
+
+/// Each change of trust that was begun has its end in the log.
+fn settled(project: &Project) {
+    let log = machine(project).join("\n");
+    let events = Events::from_lines(&log);
+    for intent in events.with("trust_intended", &[]) {
+        let change = field(intent, "change");
+        events.has("trust_settled", &[("change", &change)]);
+    }
+    project.ringfence(&["audit", "verify"]).ok().done();
+}
+
+/// What the next command does not need is gone once it has run.
+fn nothing_left(project: &Project) {
+    let mut left = project.picture(&project.path());
+    left.extend(project.picture(&project.state()));
+    left.retain(|path, _| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.contains(".new") || name.contains(".tmp")
+    });
+    assert!(left.is_empty(), "{:?}", left.keys());
+}
+
+fn listed(project: &Project) -> bool {
+    let list = project.ringfence(&["trust", "--list", "--json"]).ok().json();
+    list["trusted"].get(project.path().display().to_string()).is_some()
+}
+
+/// Whole lines of the machine's log.
+fn machine(project: &Project) -> Vec<String> {
+    let log = std::fs::read(project.state().join("log/machine.jsonl")).unwrap_or_default();
+    let whole = log.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    String::from_utf8_lossy(&log[..whole]).lines().map(str::to_owned).collect()
+}
+
+/// Files of the project by relative path.
+fn files(project: &Project) -> BTreeMap<PathBuf, Vec<u8>> {
+    let of = project.path();
+    let all = project.picture(&of).into_iter();
+    all.map(|(path, bytes)| (path.strip_prefix(&of).expect("in it").to_owned(), bytes)).collect()
+}
+
+/// Puts project and machine state as another has them. The grants name the other's path.
+fn restore(from: &Project, to: &Project) {
+    for (from, to) in [(from.path(), to.path()), (from.state(), to.state())] {
+        let (from, to) = (from.display().to_string(), to.display().to_string());
+        let _ = std::fs::remove_dir_all(&to);
+        let copied = std::process::Command::new("cp").args(["-a", &from, &to]).status();
+        assert!(copied.expect("cp runs").success());
+    }
+    let store = to.state().join("trust.json");
+    if let Ok(text) = std::fs::read_to_string(&store) {
+        let (from, to) = (from.path().display().to_string(), to.path().display().to_string());
+        std::fs::write(&store, text.replace(&from, &to)).expect("our own file");
+    }
+}
+
+/// The program under `strace`; `@` stands for the consent digest.
+fn strace(project: &Project, command: &str, options: &[&str]) -> Output {
+    let digest = if command.contains('@') { project.preview() } else { String::new() };
+    let program = project.program().display().to_string();
+    let path = project.path().display().to_string();
+    let trace = format!("trace={CALLS}");
+    let mut words = vec!["strace", "-f", "-qq", "-e", &trace];
+    words.extend(options);
+    words.extend([&*program, "-C", &*path]);
+    words.extend(command.split(' ').map(|word| if word == "@" { &*digest } else { word }));
+    project.shell(&words)
+}
+
+/// The calls in a trace that change something: name, and which of its name it is.
+fn points(trace: &str) -> Vec<(String, usize)> {
+    let mut counts = BTreeMap::new();
+    let mut points = Vec::new();
+    for line in trace.lines() {
+        // Once there is a second thread, a line begins with the number of its own.
+        let line =
+            line.strip_prefix("[pid").and_then(|it| it.split_once("] ")).map_or(line, |it| it.1);
+        let Some((call, rest)) = line.split_once('(') else { continue };
+        if !CALLS.split(',').any(|known| known.trim() == call) {
+            continue;
+        }
+        let count = counts.entry(call.to_owned()).or_insert(0);
+        *count += 1;
+        let reads = call.starts_with("open") && !rest.contains("O_CREAT");
+        if !reads {
+            points.push((call.to_owned(), *count));
+        }
+    }
+    points
+}
