@@ -4,7 +4,9 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod git;
 mod store;
 
 pub use error::Error;
+pub use git::{Change, Commit, Git, Owned, Remote, Rev};
 pub use store::Store;
