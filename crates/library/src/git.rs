@@ -22,7 +22,7 @@ mod process;
 mod tree;
 
 pub use address::{Commit, Remote, Rev};
-pub use owned::{Change, Owned};
+pub use owned::{Change, Each, Owned};
 use process::{Bounds, Ended};
 
 #[cfg(test)]

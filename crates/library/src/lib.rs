@@ -8,5 +8,5 @@ mod git;
 mod store;
 
 pub use error::Error;
-pub use git::{Change, Commit, Git, Owned, Remote, Rev};
+pub use git::{Change, Commit, Each, Git, Owned, Remote, Rev};
 pub use store::Store;

@@ -35,6 +35,9 @@ const HARMLESS_BELOW: [(&str, &[&str]); 2] = [
 /// Most commits that are listed.
 const MAX_COMMITS: &str = "--max-count=1000";
 
+/// What looks at each file of a commit: the commit, the path, the bytes.
+pub type Each<'a> = dyn FnMut(&Commit, &str, &[u8]) -> Result<(), Error> + 'a;
+
 /// A commit as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
@@ -295,11 +298,7 @@ impl Owned<'_> {
     ///
     /// # Errors
     /// [`Error::Git`], [`Error::Foreign`], and what `each` gives.
-    pub fn visit(
-        &self,
-        changes: &[Change],
-        each: &mut dyn FnMut(&Commit, &str, &[u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub fn visit(&self, changes: &[Change], each: &mut Each<'_>) -> Result<(), Error> {
         for Change { commit, .. } in changes {
             let message = ["log", "--no-walk", "--format=%B", commit.as_str(), "--"];
             each(commit, "", self.local(&message, "read a commit")?.as_bytes())?;
