@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod consent;
 mod cross;
 mod decode;
@@ -39,6 +40,7 @@ mod text;
 mod tree;
 mod write;
 
+pub use beside::Beside;
 pub use consent::{Three, consent_of, read_three};
 pub use decode::{Table, Value};
 pub use diagnostic::{Diagnostic, Place, Severity};
