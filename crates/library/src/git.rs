@@ -24,6 +24,7 @@ mod tree;
 pub use address::{Commit, Remote, Rev};
 pub use owned::{Change, Each, Owned};
 use process::{Bounds, Ended};
+pub(crate) use tree::{distinct, plain};
 
 #[cfg(test)]
 mod tests;

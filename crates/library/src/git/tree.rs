@@ -5,6 +5,8 @@ use std::path::Path;
 
 use ringfence_bundle::{Blob, Content, check_relative, first_invisible};
 
+use unicode_normalization::UnicodeNormalization as _;
+
 use super::process::{self, Bounds};
 use super::{Commit, Config, Git, failed};
 use crate::Error;
@@ -173,17 +175,21 @@ pub(crate) fn plain(path: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses two names, of files or of folders on the way, that differ only in case.
+/// Refuses two names, of files or of folders on the way, that differ only in case or in how their
+/// characters are composed (Unicode NFKC).
 pub(crate) fn distinct<'a>(paths: impl Iterator<Item = &'a str>) -> Result<(), Error> {
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
     for path in paths {
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for part in ends.map(|end| &path[..end]) {
-            let folded = part.chars().flat_map(char::to_lowercase).collect();
+            let folded = part.nfkc().flat_map(char::to_lowercase).collect();
             let first = *seen.entry(folded).or_insert(part);
             if first != part {
                 let other = first.escape_debug();
-                return Err(foreign(part, &format!("it differs from `{other}` only in case")));
+                return Err(foreign(
+                    part,
+                    &format!("it differs from `{other}` only in case or in how it is composed"),
+                ));
             }
         }
     }
