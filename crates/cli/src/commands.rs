@@ -3,13 +3,16 @@
 mod audit;
 mod clean;
 mod example;
+pub(crate) mod fetch;
 mod init;
+pub(crate) mod library;
 mod lock;
 mod ps;
 mod report;
 mod run;
 mod schema;
 mod stop;
+pub(crate) mod store;
 mod trust;
 mod validate;
 
@@ -29,6 +32,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Init(init) => init::run(args, init),
         Command::Validate(json) => validate::run(args, json),
         Command::Lock(lock) => lock::run(args, lock),
+        Command::Fetch(fetch) => fetch::run(args, fetch),
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
         Command::Run(run) => run::run(args, run),
@@ -36,6 +40,8 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Stop(stop) => stop::run(stop),
         Command::Report(report) => report::run(report),
         Command::Audit(audit) => audit::run(audit),
+        Command::Store(store) => store::run(store),
+        Command::Library(library) => library::run(args, library),
         Command::Clean => clean::run(),
         Command::Example(example) => example::run(example),
     }

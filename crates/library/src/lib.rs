@@ -12,5 +12,5 @@ mod store;
 pub use error::Error;
 pub use git::{Change, Commit, Each, Git, Owned, Remote, Rev};
 pub use linked::{Added, Entry, Finding, Found, Library, Linked, Piece, Scan, Synced, Trashed};
-pub use resolve::{Brought, Reach, bring, resolve};
+pub use resolve::{Brought, CommitMoved, Reach, bring, commits_moved, moved, resolve};
 pub use store::{Gone, Kept, Needed, Object, State, Store, needed};
