@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod consent;
 mod cross;
 mod decode;
@@ -18,6 +19,7 @@ mod fields;
 mod files;
 mod folding;
 mod hidden;
+mod folder;
 mod host;
 mod init;
 mod keys;
@@ -42,6 +44,7 @@ mod text;
 mod tree;
 mod write;
 
+pub use beside::Beside;
 pub use consent::{Three, consent_of, read_three};
 pub use decode::{Table, Value};
 pub use diagnostic::{Diagnostic, Place, Severity};
@@ -51,6 +54,7 @@ pub use effective::{Effective, Row};
 pub use endpoint::Endpoint;
 pub use error::Error;
 pub use fields::{Field, FieldType, Label, field, fields};
+pub use folder::{read_content, tree_digest};
 pub use host::{Host, HostError, HostRule};
 pub use init::first_manifest;
 pub use keys::{check_did, check_key};

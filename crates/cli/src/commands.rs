@@ -3,7 +3,9 @@
 mod audit;
 mod clean;
 mod example;
+pub(crate) mod fetch;
 mod init;
+pub(crate) mod library;
 mod lock;
 pub(crate) mod policy;
 mod ps;
@@ -12,6 +14,7 @@ mod run;
 mod schema;
 pub(crate) mod show;
 mod stop;
+pub(crate) mod store;
 mod trust;
 mod validate;
 
@@ -32,6 +35,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Validate(json) => validate::run(args, json),
         Command::Show(show) => show::run(args, show),
         Command::Lock(lock) => lock::run(args, lock),
+        Command::Fetch(fetch) => fetch::run(args, fetch),
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
         Command::Run(run) => run::run(args, run),
@@ -40,6 +44,8 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Stop(stop) => stop::run(stop),
         Command::Report(report) => report::run(report),
         Command::Audit(audit) => audit::run(audit),
+        Command::Store(store) => store::run(store),
+        Command::Library(library) => library::run(args, library),
         Command::Clean => clean::run(),
         Command::Example(example) => example::run(example),
     }
