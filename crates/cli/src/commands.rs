@@ -9,6 +9,7 @@ mod ps;
 mod report;
 mod run;
 mod schema;
+pub(crate) mod secret;
 mod stop;
 mod trust;
 mod validate;
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Lock(lock) => lock::run(args, lock),
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
+        Command::Secret(secret) => secret::run(args, secret),
         Command::Run(run) => run::run(args, run),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),
