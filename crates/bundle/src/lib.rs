@@ -19,6 +19,7 @@ mod host;
 mod init;
 mod keys;
 mod levels;
+pub mod literals;
 mod lock;
 mod manifest;
 mod money;

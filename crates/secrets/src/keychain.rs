@@ -141,18 +141,24 @@ async fn within<T>(
 
 /// The Secret Service, or why it cannot be used; `None` where there is none.
 async fn open() -> Result<Option<SecretService<'static>>, String> {
-    match SecretService::connect(EncryptionType::Dh).await {
-        Ok(service) => Ok(Some(service)),
-        Err(secret_service::Error::Unavailable) => Ok(None),
-        Err(error) => {
-            let words = words(&error);
-            if words.contains("org.freedesktop.DBus.Error.ServiceUnknown") {
-                Ok(None)
-            } else {
-                Err(words)
-            }
-        }
+    if !has_bus() {
+        return Ok(None);
     }
+    SecretService::connect(EncryptionType::Dh).await.map(Some).or_else(|error| {
+        let words = words(&error);
+        let none = words.contains("org.freedesktop.DBus.Error.ServiceUnknown");
+        if none { Ok(None) } else { Err(words) }
+    })
+}
+
+/// Whether there is a session bus, or the environment says that there is one.
+fn has_bus() -> bool {
+    if let Some(address) = std::env::var_os("DBUS_SESSION_BUS_ADDRESS") {
+        return !address.is_empty();
+    }
+    let own = || format!("/run/user/{}", rustix::process::geteuid().as_raw()).into();
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(own, PathBuf::from);
+    folder.join("bus").exists()
 }
 
 async fn opened() -> Result<SecretService<'static>, String> {
