@@ -4,6 +4,7 @@
 mod agent;
 mod events;
 mod house;
+mod keychain;
 mod output;
 mod program;
 mod project;
@@ -14,6 +15,7 @@ mod who;
 pub use agent::Cases;
 pub use events::{Events, field};
 pub use house::{repository, rust_files, test_functions};
+pub use keychain::Keychain;
 pub use output::{Output, Started};
 pub use program::{PYTHON, program};
 pub use project::Project;

@@ -11,6 +11,7 @@ mod cmd_ps;
 mod cmd_report;
 mod cmd_run;
 mod cmd_schema;
+mod cmd_secret;
 mod cmd_stop;
 mod cmd_trust;
 mod cmd_validate;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ringfence_bundle::{Manifest, SecretName, Snapshot, Transport};
 use ringfence_policy::{FsScopes, MachinePolicy, Principal, Ruleset};
 use ringfence_secrets::{
-    Answer, Chain, DotEnv, Environment, Found, Keychain, MayWrite, Source, Varlock,
+    Answer, Chain, DotEnv, Environment, Found, Keychain, Reach, Reached, Source, Varlock,
 };
 use ringfence_trust::{Error as Trust, Store, TrustedBundle};
 use serde::Serialize;
@@ -34,24 +34,34 @@ pub(crate) fn chain(
         None => sources.push(keychain),
         Some(bundle) => {
             let project = &bundle.snapshot().project;
-            let may_write = may_write(ruleset, scopes);
-            sources.push(Box::new(Varlock::new(project, path, Arc::clone(&may_write))));
+            let reach = reach(project, ruleset, scopes);
+            sources.push(Box::new(Varlock::new(project, path, Arc::clone(&reach))));
             sources.push(keychain);
-            sources.push(Box::new(DotEnv::new(project, may_write)));
+            sources.push(Box::new(DotEnv::new(project, reach)));
         }
     }
     Chain::new(sources)
 }
 
-/// Whether the agent may write a file of the project folder, or could have made it in an earlier
-/// run: a pattern with a wildcard denies what is there when a run starts, a plain name denies always.
-fn may_write(ruleset: &Ruleset, scopes: &FsScopes) -> MayWrite {
-    let write = scopes.write.clone();
+/// What the agent can do with a file of the project folder. It could have made one in an earlier run
+/// even where it is denied: a pattern with a wildcard denies what is there when a run starts, a plain
+/// name denies always.
+fn reach(project: &Path, ruleset: &Ruleset, scopes: &FsScopes) -> Reach {
+    let (project, ruleset, scopes) = (project.to_owned(), ruleset.clone(), scopes.clone());
     let never = ruleset.denied_literals();
     Arc::new(move |name| {
         let file = Path::new(name);
-        write.iter().any(|scope| file.starts_with(scope))
-            && !never.iter().any(|denied| file.starts_with(denied))
+        let absolute = project.join(name);
+        let denied = ruleset.denied(name, &absolute.to_string_lossy()).is_some();
+        let shown = scopes
+            .read_inside
+            .as_ref()
+            .is_none_or(|inside| inside.iter().any(|scope| file.starts_with(scope)));
+        Reached {
+            read: shown && !denied,
+            write: scopes.write.iter().any(|scope| file.starts_with(scope))
+                && !never.iter().any(|denied| file.starts_with(denied)),
+        }
     })
 }
 
@@ -231,24 +241,25 @@ async fn row(chain: &Chain, name: &SecretName, wanted_by: Vec<Wanting>, each: bo
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::Path;
 
     use ringfence_bundle::parse_manifest;
-    use ringfence_policy::{FsScopes, MachinePolicy, Ruleset};
+    use ringfence_policy::{MachinePolicy, Ruleset};
 
-    use super::{may_write, wanted};
+    use super::{reach, wanted};
 
     #[test]
     fn what_an_agent_could_have_made_is_no_source() {
-        let writable = |write: &str, deny: &str, name: &str| {
-            let text =
-                format!("version = 1\n[policy.filesystem]\nwrite = {write}\ndeny = {deny}\n");
+        let reached = |rules: &str, name: &str| {
+            let text = format!("version = 1\n[policy.filesystem]\n{rules}\n");
             let (manifest, _) = parse_manifest("m".as_ref(), &text, None).unwrap();
             let ruleset = Ruleset::compile(&MachinePolicy::default(), &manifest).unwrap();
-            let scopes: FsScopes = ruleset
-                .scopes(&PathBuf::from("/home/x"), &PathBuf::from("/home/x/.ringfence"))
-                .unwrap();
-            may_write(&ruleset, &scopes)(name)
+            let (home, state) = (Path::new("/home/x"), Path::new("/home/x/.ringfence"));
+            let scopes = ruleset.scopes(home, state).unwrap();
+            reach("/p".as_ref(), &ruleset, &scopes)(name)
+        };
+        let writable = |write: &str, deny: &str, name: &str| {
+            reached(&format!("write = {write}\ndeny = {deny}"), name).write
         };
         assert!(writable("[\"**\"]", "[]", ".env"), "control");
         assert!(writable("[\".env\"]", "[]", ".env"), "control");
@@ -258,6 +269,11 @@ mod tests {
         assert!(writable("[\"**\"]", "[\".env*\"]", ".env"));
         assert!(writable("[\"**\"]", "[\".env\"]", ".env.local"));
         assert!(writable("[\"**\", \"!.env\"]", "[]", ".env"));
+
+        assert!(reached("deny = []", ".env").read, "control");
+        assert!(!reached("deny = [\".env*\"]", ".env.local").read);
+        assert!(!reached("read = [\"src/**\"]", ".env").read);
+        assert!(reached("read = [\"**\"]", ".env").read);
     }
 
     #[test]

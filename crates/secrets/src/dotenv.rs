@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use zeroize::Zeroizing;
 
 use crate::source::{Answer, Asked, Source};
-use crate::{MayWrite, beneath};
+use crate::{Reach, beneath};
 
 mod parse;
 
@@ -19,7 +19,7 @@ const NAME: &str = ".env";
 /// The file `.env` in the project folder. Read at most once, at the first question.
 pub struct DotEnv {
     project: PathBuf,
-    may_write: MayWrite,
+    reach: Reach,
     read: OnceCell<Result<Vec<Entry>, String>>,
 }
 
@@ -30,19 +30,27 @@ impl std::fmt::Debug for DotEnv {
 }
 
 impl DotEnv {
-    /// The file of this project, whose bundle must be trusted. `may_write` says which files of the
-    /// project folder the agent may write: what an agent can write is no source of secrets.
+    /// The file of this project, whose bundle must be trusted. `reach` says what the agent can do
+    /// with it: it is asked for nothing that the agent can read or write.
     #[must_use]
-    pub fn new(project: &Path, may_write: MayWrite) -> Self {
-        Self { project: project.to_owned(), may_write, read: OnceCell::new() }
+    pub fn new(project: &Path, reach: Reach) -> Self {
+        Self { project: project.to_owned(), reach, read: OnceCell::new() }
     }
 
     fn load(&self) -> Result<Vec<Entry>, String> {
         let folder = beneath::folder(&self.project)?;
         let Some(bytes) = beneath::read(&folder, NAME)? else { return Ok(Vec::new()) };
-        if (self.may_write)(NAME) {
-            return Err("the agent may write `.env`, so what is in it proves nothing; deny it in \
-                        [policy.filesystem]"
+        let reached = (self.reach)(NAME);
+        if reached.write {
+            return Err(
+                "the agent may write `.env`, or could have made it: name the folders that \
+                        it may write, or deny `.env` by its full name in [policy.filesystem]"
+                    .to_owned(),
+            );
+        }
+        if reached.read {
+            return Err("the agent may read `.env`: deny it in [policy.filesystem], \
+                        `deny = [\".env*\"]`"
                 .to_owned());
         }
         let text = std::str::from_utf8(&bytes).map_err(|_| "`.env` is not UTF-8".to_owned())?;

@@ -30,5 +30,14 @@ pub use secret::{MAX_BYTES, Secret};
 pub use source::{Answer, Asked, Source};
 pub use varlock::Varlock;
 
-/// Whether the agent may write the file of this name in the project folder.
-pub type MayWrite = std::sync::Arc<dyn Fn(&str) -> bool + Send + Sync>;
+/// What the agent can do with the file of this name in the project folder.
+pub type Reach = std::sync::Arc<dyn Fn(&str) -> Reached + Send + Sync>;
+
+/// What the agent can do with a file: where it can do anything, the file is no source of secrets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// It can read it, and so would have the secrets of servers.
+    pub read: bool,
+    /// It can write it, or could have made it in an earlier run, and so would choose them.
+    pub write: bool,
+}

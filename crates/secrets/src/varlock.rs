@@ -12,7 +12,7 @@ use ringfence_bundle::SecretName;
 use tokio::sync::OnceCell;
 
 use crate::source::{Answer, Asked, Source};
-use crate::{MayWrite, beneath};
+use crate::{Reach, beneath};
 
 mod ask;
 mod inert;
@@ -27,7 +27,7 @@ const POSSIBLE: [&str; 4] = [".env", ".env.local", ".env.some", ".env.some.local
 pub struct Varlock {
     project: PathBuf,
     path: Option<OsString>,
-    may_write: MayWrite,
+    reach: Reach,
     loaded: OnceCell<Result<Option<Loaded>, String>>,
 }
 
@@ -46,10 +46,10 @@ impl std::fmt::Debug for Varlock {
 
 impl Varlock {
     /// varlock for this project, whose bundle must be trusted. `path` is where the program is looked
-    /// up; what lies in the project is passed over. `may_write` as for [`crate::DotEnv::new`].
+    /// up; what lies in the project is passed over. `reach` as for [`crate::DotEnv::new`].
     #[must_use]
-    pub fn new(project: &Path, path: Option<OsString>, may_write: MayWrite) -> Self {
-        Self { project: project.to_owned(), path, may_write, loaded: OnceCell::new() }
+    pub fn new(project: &Path, path: Option<OsString>, reach: Reach) -> Self {
+        Self { project: project.to_owned(), path, reach, loaded: OnceCell::new() }
     }
 
     async fn load(&self) -> Result<Option<Loaded>, String> {
@@ -61,11 +61,19 @@ impl Varlock {
                 files.push((name, bytes));
             }
         }
-        let names = files.iter().map(|(name, _)| name.as_str()).chain(POSSIBLE);
-        if let Some(name) = names.into_iter().find(|name| (self.may_write)(name)) {
+        let names = files.iter().map(|(name, _)| name.as_str());
+        if let Some(name) = names.clone().chain(POSSIBLE).find(|name| (self.reach)(name).write) {
             return Err(format!(
-                "the agent may write `{}`, which varlock reads; deny `.env*` in \
-                 [policy.filesystem]",
+                "the agent may write `{}`, or could have made it, and varlock reads it: name the \
+                 folders that it may write in [policy.filesystem]",
+                name.escape_debug()
+            ));
+        }
+        // The schema is for everybody to read.
+        let mut values = names.filter(|name| *name != SCHEMA);
+        if let Some(name) = values.find(|name| (self.reach)(name).read) {
+            return Err(format!(
+                "the agent may read `{}`: deny it in [policy.filesystem], `deny = [\".env*\"]`",
                 name.escape_debug()
             ));
         }

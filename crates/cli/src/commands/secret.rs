@@ -193,8 +193,9 @@ fn read(name: &SecretName) -> Result<Value, Failure> {
     // Room for all of it at once: a buffer that grows leaves copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_BYTES + 3));
     if stdin.is_terminal() {
-        out::say(&format!("Value of {name} (not shown), then Enter:"));
+        // Whoever types as soon as they are asked is not shown either.
         let _quiet = Quiet::new().map_err(|error| broken(error.into()))?;
+        out::say(&format!("Value of {name} (not shown), then Enter:"));
         typed(&mut from, &mut bytes).map_err(broken)?;
     } else {
         from.take(MAX_BYTES as u64 + 3).read_to_end(&mut bytes).map_err(broken)?;

@@ -6,8 +6,8 @@ use ringfence_bundle::SecretName;
 
 use super::DotEnv;
 use super::parse::entries;
-use crate::Source;
 use crate::source::Answer;
+use crate::{Reached, Source};
 
 fn value(text: &str, name: &str) -> Result<String, String> {
     let entries = entries(text)?;
@@ -73,7 +73,9 @@ async fn ask(source: &DotEnv) -> Result<String, String> {
 async fn only_a_file_of_the_persons_own_and_read_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(".env");
-    let new = |agent: bool| DotEnv::new(folder.path(), Arc::new(move |_| agent));
+    let reach =
+        |read, write| DotEnv::new(folder.path(), Arc::new(move |_| Reached { read, write }));
+    let new = |write| reach(false, write);
     assert_eq!(ask(&new(false)).await.unwrap_err(), "missing", "no file");
     assert_eq!(ask(&new(true)).await.unwrap_err(), "missing", "no file, whoever may write it");
 
@@ -83,6 +85,7 @@ async fn only_a_file_of_the_persons_own_and_read_once() {
     fs::write(&path, "A=second\n").unwrap();
     assert_eq!(ask(&source).await.unwrap(), "first", "what is written later does not count");
     assert!(ask(&new(true)).await.unwrap_err().contains("the agent may write"));
+    assert!(ask(&reach(true, false)).await.unwrap_err().contains("the agent may read"));
 
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     assert!(ask(&new(false)).await.unwrap_err().contains("everybody"));
