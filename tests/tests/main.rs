@@ -15,6 +15,7 @@ mod cmd_report;
 mod cmd_run;
 mod cmd_schema;
 mod cmd_show;
+mod cmd_secret;
 mod cmd_stop;
 mod cmd_store;
 mod cmd_trust;

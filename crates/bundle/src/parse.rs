@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::decode::{Table, Value};
+use crate::literals::manifest as literals;
 use crate::source::Source;
 use crate::{Diagnostic, Document, Id, Manifest, Places, Severity, cross, effective};
 
@@ -59,10 +60,12 @@ pub(crate) fn decode_sources(
     };
     findings.retain(|finding| finding.rule != "missing-key");
     let conflicts = effective::conflicts(&sources);
+    let mut secrets = literals::in_sources(&sources);
     let document = Document::from_sources(sources);
     let mut manifest = decode(&document);
     if !document.is_broken() {
         cross::check(&manifest, &document);
+        secrets.extend(literals::in_values(&manifest, &document));
     }
     manifest.places = document.places();
     let conflicting: BTreeSet<_> =
@@ -79,6 +82,7 @@ pub(crate) fn decode_sources(
         }
     }
     findings.extend(conflicts);
+    literals::report(&secrets, &mut findings);
     if findings.iter().any(|finding| finding.severity == Severity::Error) {
         return Err(findings);
     }

@@ -13,6 +13,7 @@ mod report;
 mod run;
 mod schema;
 pub(crate) mod show;
+pub(crate) mod secret;
 mod stop;
 pub(crate) mod store;
 mod trust;
@@ -38,6 +39,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Fetch(fetch) => fetch::run(args, fetch),
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
+        Command::Secret(secret) => secret::run(args, secret),
         Command::Run(run) => run::run(args, run),
         Command::Policy(policy) => policy::run(args, policy),
         Command::Ps(ps) => ps::run(ps),
