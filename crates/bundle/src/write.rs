@@ -10,7 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::{Error, Snapshot, files};
+use crate::{Error, Layer, Snapshot, files, read_three};
 
 /// The folder of a bundle in its project.
 const FOLDER: &str = ".ringfence";
@@ -21,7 +21,7 @@ const FOLDER: &str = ".ringfence";
 /// # Errors
 /// [`Error::Write`]: the folder is a symlink, not writable, or full. The old lock is still there then.
 pub fn write_lock(snapshot: &Snapshot, text: &str) -> Result<(), Error> {
-    replace(snapshot, text)
+    replace(snapshot, "ringfence.lock", text)
         .map_err(|source| Error::Write { path: snapshot.folder().join("ringfence.lock"), source })
 }
 
@@ -79,12 +79,32 @@ fn create(folder: &OwnedFd, name: &str, text: &str) -> std::io::Result<()> {
     written
 }
 
-fn replace(snapshot: &Snapshot, text: &str) -> std::io::Result<()> {
+/// Replaces one layer of the manifest by this text, as [`write_lock`] does the lock, if the file still
+/// holds the bytes that were read. Gives its path.
+///
+/// # Errors
+/// [`Error::Write`]: as there, or somebody else wrote it meanwhile. The old file is still there then.
+pub fn write_layer(snapshot: &Snapshot, layer: Layer, text: &str) -> Result<PathBuf, Error> {
+    let path = snapshot.folder().join(layer.file());
+    let fail = |source| Error::Write { path: path.clone(), source };
+    let (manifest, local, _) = read_three(&snapshot.project).map_err(fail)?;
+    let now = match layer {
+        Layer::Manifest => Some(manifest),
+        Layer::Overlay => local,
+    };
+    if now.as_deref() != snapshot.layer(layer) {
+        return Err(fail(std::io::Error::other("it was changed while it was looked at")));
+    }
+    replace(snapshot, layer.file(), text).map_err(fail)?;
+    Ok(path)
+}
+
+fn replace(snapshot: &Snapshot, name: &str, text: &str) -> std::io::Result<()> {
     let root = files::open_root(&snapshot.project)?;
     let folder = open_folder(&root)?;
-    let new = format!("ringfence.lock.{}.new", std::process::id());
+    let new = format!("{name}.{}.new", std::process::id());
     create(&folder, &new, text)?;
-    if let Err(error) = renameat(&folder, &new, &folder, "ringfence.lock") {
+    if let Err(error) = renameat(&folder, &new, &folder, name) {
         let _ = unlinkat(&folder, &new, AtFlags::empty());
         return Err(error.into());
     }
