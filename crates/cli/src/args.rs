@@ -47,7 +47,11 @@ pub(crate) enum Command {
     /// Print the manifest's JSON Schema, for editors
     Schema,
     /// Show what the bundle can do, and record that you say yes to exactly these bytes
-    Trust(Trust),
+    Trust(crate::commands::trust::Trust),
+    /// Show what moved since it was locked, by file and line; status 1 when something did
+    Diff(crate::commands::diff::Diff),
+    /// Write a preference into the manifest, in place, and keep the trust that is there
+    Set(crate::commands::set::Set),
     /// Run an agent in a sandbox whose only ways out are the proxy and the gates
     Run(Run),
     /// List the runs that are alive
@@ -84,29 +88,6 @@ pub(crate) struct Lock {
     /// Write nothing; status 1 when the lock is missing or no longer holds
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-#[command(group = clap::ArgGroup::new("verb").multiple(false))]
-pub(crate) struct Trust {
-    /// Show the review and its consent digest, record nothing
-    #[arg(long, group = "verb")]
-    pub(crate) preview: bool,
-    /// Take consent back
-    #[arg(long, group = "verb")]
-    pub(crate) revoke: bool,
-    /// List what this machine trusts
-    #[arg(long, group = "verb")]
-    pub(crate) list: bool,
-    /// Say yes without being asked; needs --consented
-    #[arg(long, group = "verb", requires = "consented")]
-    pub(crate) yes: bool,
-    /// The consent digest that --preview printed
-    #[arg(long, value_name = "DIGEST", requires = "yes")]
-    pub(crate) consented: Option<String>,
     /// Print JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
@@ -199,7 +180,9 @@ impl Args {
         match &self.command {
             Command::Validate(Json { json })
             | Command::Lock(Lock { json, .. })
-            | Command::Trust(Trust { json, .. })
+            | Command::Trust(crate::commands::trust::Trust { json, .. })
+            | Command::Diff(crate::commands::diff::Diff { json, .. })
+            | Command::Set(crate::commands::set::Set { json, .. })
             | Command::Run(Run { json, .. })
             | Command::Ps(Ps { json, .. })
             | Command::Report(Report { json, .. })

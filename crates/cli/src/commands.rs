@@ -2,6 +2,7 @@
 
 mod audit;
 mod clean;
+pub(crate) mod diff;
 mod example;
 mod init;
 mod lock;
@@ -9,8 +10,9 @@ mod ps;
 mod report;
 mod run;
 mod schema;
+pub(crate) mod set;
 mod stop;
-mod trust;
+pub(crate) mod trust;
 mod validate;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +33,8 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Lock(lock) => lock::run(args, lock),
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
+        Command::Diff(diff) => diff::run(args, diff),
+        Command::Set(set) => set::run(args, set),
         Command::Run(run) => run::run(args, run),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),

@@ -1,5 +1,6 @@
 //! Why a run did not start or did not go well.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// Whose matter an error is; the program's exit status follows from it.
@@ -44,14 +45,6 @@ pub enum Error {
     /// No command was given and the manifest has none.
     #[error("nothing to run: the manifest has no `sandbox.command`, and none was given")]
     NoCommand,
-    /// The program is not there.
-    #[error("`{name}` was not found{}", .searched.as_ref().map(|s| format!(" in {s}")).unwrap_or_default())]
-    NoProgram {
-        /// As it was asked for.
-        name: String,
-        /// Where it was looked for.
-        searched: Option<String>,
-    },
     /// The backend named is weaker than what the run needs, or is not there.
     #[error("{0}")]
     Backend(String),
@@ -92,7 +85,6 @@ impl Error {
         match self {
             Self::Bundle(_)
             | Self::NoCommand
-            | Self::NoProgram { .. }
             | Self::Project { .. }
             | Self::Identity(_)
             | Self::Secret(
@@ -103,7 +95,9 @@ impl Error {
             )
             | Self::Trust(ringfence_trust::Error::Record(ringfence_record::Error::Folder(_)))
             | Self::Policy(ringfence_policy::Error::Machine(_)) => Kind::User,
-            Self::Trust(ringfence_trust::Error::Bundle(_)) => Kind::User,
+            Self::Trust(
+                ringfence_trust::Error::Bundle(_) | ringfence_trust::Error::Missing { .. },
+            ) => Kind::User,
             Self::Trust(
                 ringfence_trust::Error::Write { .. } | ringfence_trust::Error::Record(_),
             ) => Kind::Internal,
@@ -123,13 +117,28 @@ impl Error {
 
     /// What to type next, where there is one thing.
     #[must_use]
-    pub fn next(&self) -> Option<&'static str> {
+    pub fn next(&self) -> Option<Cow<'static, str>> {
+        if let Self::Trust(ringfence_trust::Error::Store { path, .. }) = self {
+            let path = path.display();
+            return Some(format!("mv {path} {path}.broken && ringfence trust").into());
+        }
+        self.next_fixed().map(Cow::Borrowed)
+    }
+
+    fn next_fixed(&self) -> Option<&'static str> {
         use ringfence_record::Error as Record;
         use ringfence_trust::Error as Trust;
         Some(match self {
+            Self::Bundle(ringfence_bundle::Error::Program { .. })
+            | Self::Trust(Trust::Missing { .. }) => "ringfence trust --preview",
             Self::Bundle(ringfence_bundle::Error::Missing(_)) => "ringfence init",
             Self::Bundle(_) | Self::Trust(Trust::Bundle(_)) => "ringfence validate",
-            Self::Trust(Trust::Untrusted { .. } | Trust::Changed { .. }) => "ringfence trust",
+            Self::Trust(
+                Trust::Untrusted { .. }
+                | Trust::Changed { .. }
+                | Trust::Programs(_)
+                | Trust::Unrecorded { .. },
+            ) => "ringfence trust",
             Self::Trust(Trust::Unlocked(_) | Trust::Drifted(_)) => {
                 "ringfence lock && ringfence trust"
             }
