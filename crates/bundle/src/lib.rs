@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod consent;
 mod contents;
 mod cross;
@@ -16,6 +17,7 @@ mod endpoint;
 mod error;
 mod fields;
 mod files;
+mod folder;
 mod host;
 mod init;
 mod keys;
@@ -41,6 +43,7 @@ mod text;
 mod tree;
 mod write;
 
+pub use beside::Beside;
 pub use consent::{Three, consent_of, read_three};
 pub use decode::{Table, Value};
 pub use diagnostic::{Diagnostic, Place, Severity};
@@ -49,6 +52,7 @@ pub use document::Document;
 pub use endpoint::Endpoint;
 pub use error::Error;
 pub use fields::{Field, FieldType, Label, field, fields};
+pub use folder::{read_content, tree_digest};
 pub use host::{Host, HostError, HostRule};
 pub use init::first_manifest;
 pub use keys::{check_did, check_key};

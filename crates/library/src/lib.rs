@@ -4,7 +4,13 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod git;
+mod linked;
+mod resolve;
 mod store;
 
 pub use error::Error;
-pub use store::Store;
+pub use git::{Change, Commit, Each, Git, Owned, Remote, Rev};
+pub use linked::{Added, Entry, Finding, Found, Library, Linked, Piece, Scan, Synced, Trashed};
+pub use resolve::{Brought, Reach, bring, resolve};
+pub use store::{Gone, Kept, Needed, Object, State, Store, needed};
