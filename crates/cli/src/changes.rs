@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ringfence_bundle::{Digest, Form, Kind, Lock, Objects, Snapshot};
+use ringfence_bundle::{Digest, Drift, Form, Kind, Lock, Objects, Snapshot};
 use ringfence_trust::Review;
 use ringfence_trust::review::changes::{self, Change, Piece, Side};
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 
 /// Since when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Since {
+enum Since {
     /// Since it was locked: pinned bytes alone.
     Locked,
     /// Since a person said yes: the three files too.
@@ -31,29 +31,27 @@ pub(crate) struct Changes {
     pub(crate) all: Vec<Change>,
 }
 
-/// What moved in a bundle. Nothing has moved since a yes that nobody gave.
-pub(crate) fn since(review: &Review, home: &Path, since: Since) -> Result<Changes, Failure> {
-    let objects = Objects::of(home);
+/// What moved since a bundle was locked: `drift`, with its lines.
+pub(crate) fn since_lock(
+    snapshot: &Snapshot,
+    drift: &[Drift],
+    home: &Path,
+) -> Result<Changes, Failure> {
+    let (old, new) = sides(snapshot, drift, snapshot.lock.as_ref(), &Objects::of(home), true)?;
+    let (since, all) = (Since::Locked, changes::between(&old, &new));
+    Ok(Changes { since, at: None, recorded: true, programs: Vec::new(), all })
+}
+
+/// What moved since a person said yes. Nothing has, where nobody did.
+pub(crate) fn since_yes(review: &Review, home: &Path) -> Result<Changes, Failure> {
+    let since = Since::Approved;
+    let (mut recorded, mut all) = (true, Vec::new());
     let granted = review.granted();
-    let mut found = Changes {
-        since,
-        at: granted.map(|grant| grant.at.clone()),
-        recorded: true,
-        programs: Vec::new(),
-        all: Vec::new(),
-    };
-    match (since, granted) {
-        (Since::Locked, _) => {
-            let (old, new) = sides(review, review.snapshot().lock.as_ref(), &objects, true)?;
-            found.all = changes::between(&old, &new);
-        }
-        (Since::Approved, None) => {}
-        (Since::Approved, Some(grant)) => {
-            found.programs = review.moved();
-            found.all = approved(review, home, grant.consent, &objects, &mut found.recorded)?;
-        }
+    if let Some(grant) = granted {
+        all = approved(review, home, grant.consent, &Objects::of(home), &mut recorded)?;
     }
-    Ok(found)
+    let at = granted.map(|grant| grant.at.clone());
+    Ok(Changes { since, at, recorded, programs: review.moved(), all })
 }
 
 fn approved(
@@ -68,10 +66,9 @@ fn approved(
     let before = if consent == snapshot.consent_digest() {
         Some(now.clone())
     } else {
-        {
-            let _ = home;
-            None::<[Option<Vec<u8>>; 3]>
-        }
+        // Damaged bytes are as good as none: what is shown must be what was approved.
+        let three = ringfence_library::Store::of(home).approved(&consent).ok().flatten();
+        three.map(|(manifest, local, lock)| [Some(manifest), local, lock])
     };
     let Some(before) = before else {
         *recorded = false;
@@ -79,7 +76,7 @@ fn approved(
     };
     let name = Path::new(".ringfence/ringfence.lock");
     let lock = before[2].as_ref().and_then(|bytes| Lock::parse(name, bytes).ok());
-    let (mut old, mut new) = sides(review, lock.as_ref(), objects, false)?;
+    let (mut old, mut new) = sides(snapshot, review.drift(), lock.as_ref(), objects, false)?;
     old.files = before;
     new.files = now;
     Ok(changes::between(&old, &new))
@@ -96,12 +93,12 @@ fn three(snapshot: &Snapshot) -> [Option<Vec<u8>>; 3] {
 /// Pinned things that differ between a lock and what is there now. Definitions are left out where the
 /// manifest itself is compared.
 fn sides(
-    review: &Review,
+    snapshot: &Snapshot,
+    drift: &[Drift],
     lock: Option<&Lock>,
     objects: &Objects,
     definitions: bool,
 ) -> Result<(Side, Side), Failure> {
-    let snapshot = review.snapshot();
     let pins = |lock: Option<&Lock>| -> BTreeMap<(Kind, String), Digest> {
         let pins = lock.into_iter().flat_map(|lock| &lock.pins);
         pins.map(|pin| ((pin.kind, pin.name.clone()), pin.digest)).collect()
@@ -109,7 +106,7 @@ fn sides(
     let before = pins(lock);
     let mut now: BTreeMap<_, Option<Digest>> =
         pins(snapshot.lock.as_ref()).into_iter().map(|(key, digest)| (key, Some(digest))).collect();
-    for row in review.drift() {
+    for row in drift {
         now.insert((row.kind, row.name.clone()), row.found);
     }
     let keys: BTreeSet<_> = before.keys().chain(now.keys()).cloned().collect();
@@ -131,7 +128,7 @@ fn sides(
             let content = objects.read(key.0, &digest).ok().flatten();
             old.pieces.insert(key.clone(), piece(Some(digest), content));
         }
-        if is.is_some() || review.drift().iter().any(|row| row.name == key.1 && row.kind == key.0) {
+        if is.is_some() || drift.iter().any(|row| row.name == key.1 && row.kind == key.0) {
             let content = snapshot.content(key.0, &key.1, objects)?;
             if is.is_some() || content.is_some() {
                 new.pieces.insert(key, piece(is, content));

@@ -8,7 +8,7 @@ use ringfence_trust::{State, Store};
 
 use super::{Done, home};
 use crate::args::Args;
-use crate::changes::{self, Since};
+use crate::changes;
 use crate::failure::Failure;
 use crate::out;
 
@@ -41,8 +41,11 @@ pub(crate) fn run(args: &Args, diff: &Diff) -> Done {
     if !diff.approved && review.snapshot().lock.is_none() {
         return Err(Failure::user("there is no lock").next("ringfence lock"));
     }
-    let since = if diff.approved { Since::Approved } else { Since::Locked };
-    let changes = changes::since(&review, &home, since)?;
+    let changes = if diff.approved {
+        changes::since_yes(&review, &home)?
+    } else {
+        changes::since_lock(review.snapshot(), review.drift(), &home)?
+    };
     let same = changes.none();
     if diff.json {
         let mut value = changes.json();

@@ -1,7 +1,7 @@
 //! `ringfence trust`
 
 use std::io::{BufRead, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{Done, home};
 use crate::args::Args;
-use crate::changes::{self, Since};
+use crate::changes;
 use crate::escape::escaped;
 use crate::failure::Failure;
 use crate::out::{self, Colour};
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, trust: &Trust) -> Done {
         return revoke(args, &store, &home, trust.json);
     }
     let review = store.review(Snapshot::read(&args.project)?, path().as_deref())?;
-    let changes = changes::since(&review, &home, Since::Approved)?;
+    let changes = changes::since_yes(&review, &home)?;
     let card = review.card();
     if trust.preview {
         if trust.json {
@@ -95,12 +95,36 @@ pub(crate) fn run(args: &Args, trust: &Trust) -> Done {
         }
     };
     store.grant(&review, &consented, &MachineLog::open(&home, Signer::machine(&home)?)?)?;
+    if let Err(error) = keep(&review, &home) {
+        out::say(&format!(
+            "{}: {}",
+            out::paint(Colour::Yellow, "warning"),
+            escaped(&error.to_string())
+        ));
+        out::say("  the next review cannot show what moved since this yes");
+    }
     if trust.json {
         out::json(&yes(&review));
     }
     out::say(&out::paint(Colour::Green, "trusted on this machine"));
     out::say("  next: ringfence run");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Keeps what was said yes to, so that the next review can show what moved since.
+fn keep(review: &Review, home: &Path) -> Result<(), ringfence_library::Error> {
+    let snapshot = review.snapshot();
+    let store = ringfence_library::Store::of(home);
+    match (&snapshot.lock, &snapshot.lock_bytes) {
+        (Some(lock), Some(bytes)) if review.drift().is_empty() => {
+            store.keep(snapshot, lock, bytes)?;
+        }
+        _ => {
+            let (manifest, local) = (snapshot.manifest_bytes.clone(), snapshot.local_bytes.clone());
+            store.deposit_three(&(manifest, local, snapshot.lock_bytes.clone()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Where programs are looked up.
@@ -141,7 +165,7 @@ fn ask(digest: &str) -> Result<String, Failure> {
     }
 }
 
-fn revoke(args: &Args, store: &Store, home: &std::path::Path, json: bool) -> Done {
+fn revoke(args: &Args, store: &Store, home: &Path, json: bool) -> Done {
     // A project that is gone is taken out by the path it had.
     let project: PathBuf = args
         .project
