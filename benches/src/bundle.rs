@@ -39,7 +39,7 @@ impl Bundle {
         let preview = bundle.must(&["trust", "--preview", "--json"])?;
         let preview: serde_json::Value =
             serde_json::from_str(&preview).map_err(|e| e.to_string())?;
-        let digest = preview["consent_digest"].as_str().ok_or("the preview names no digest")?;
+        let digest = preview["review_digest"].as_str().ok_or("the preview names no digest")?;
         bundle.must(&["trust", "--yes", "--consented", digest])?;
         Ok(bundle)
     }

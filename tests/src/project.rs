@@ -197,12 +197,12 @@ impl Project {
         self.ringfence(&["lock"]).ok().done();
     }
 
-    /// The consent digest that `trust --preview --json` prints.
+    /// The review digest that `trust --preview --json` prints.
     #[track_caller]
     #[must_use]
     pub fn preview(&self) -> String {
         let preview = self.ringfence(&["trust", "--preview", "--json"]).ok().json();
-        preview["consent_digest"].as_str().expect("preview names the digest").to_owned()
+        preview["review_digest"].as_str().expect("preview names the digest").to_owned()
     }
 
     /// A person's yes to what is there now.

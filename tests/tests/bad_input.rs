@@ -212,7 +212,7 @@ fn ceiling(mut project: Project, much: &str, fits: &str) {
     project.manifest(&format!("{SMALL}\n{much}\n"));
     project.lock();
     let preview = project.ringfence(&["trust", "--preview", "--json"]);
-    if let (0, Some(digest)) = (preview.status, preview.json()["consent_digest"].as_str()) {
+    if let (0, Some(digest)) = (preview.status, preview.json()["review_digest"].as_str()) {
         project.ringfence(&["trust", "--yes", "--consented", digest]).done();
     }
     let words: &[&[&str]] = &[&["run", "--", "true"]];
@@ -443,7 +443,7 @@ fn odd_homes_and_projects() {
         odd.shell(&[&program, "-C", &path, "lock"]).ok().done();
         let digest =
             odd.shell(&[&program, "-C", &path, "trust", "--preview", "--json"]).ok().json();
-        let digest = digest["consent_digest"].as_str().expect("a digest").to_owned();
+        let digest = digest["review_digest"].as_str().expect("a digest").to_owned();
         odd.shell(&[&program, "-C", &path, "trust", "--yes", "--consented", &digest]).ok().done();
         let output = odd.shell(&[&program, "-C", &path, "run", "--", "pwd"]).ok();
         assert!(output.stdout.contains(folder), "{}", output.stdout);

@@ -138,7 +138,7 @@ fn with_json_stdout_is_one_value() {
         let yes = project.ringfence(&["trust", "--yes", "--consented", &digest, "--json"]).ok();
         assert_eq!(yes.json()["trusted"], true);
         let again = project.ringfence(&["trust", "--json"]).ok();
-        assert_eq!(again.json()["consent_digest"], digest.as_str());
+        assert_eq!(again.json()["review_digest"], digest.as_str());
         let back = project.ringfence(&["trust", "--revoke", "--json"]).ok();
         assert_eq!(back.json()["was_trusted"], true);
     });
@@ -152,6 +152,6 @@ fn consent_to_a_project_that_is_gone_can_be_taken_back() {
         let back = project.ringfence(&["trust", "--revoke", "--json"]).ok();
         assert_eq!(back.json()["was_trusted"], true);
         let list = project.ringfence(&["trust", "--list", "--json"]).ok().json();
-        assert_eq!(list["trusted"], serde_json::json!({}));
+        assert_eq!(list["projects"], serde_json::json!([]));
     });
 }

@@ -42,7 +42,7 @@ pub(crate) fn run_example() -> Result {
     let json: serde_json::Value =
         serde_json::from_str(&json).map_err(|e| format!("trust --preview --json: {e}"))?;
     let digest =
-        json["consent_digest"].as_str().ok_or("trust --preview --json names no consent_digest")?;
+        json["review_digest"].as_str().ok_or("trust --preview --json names no review_digest")?;
     println!("\nThe next command stands for the person's yes, to exactly the bytes shown above.");
     scratch.must(&["trust", "--yes", "--consented", digest])?;
 

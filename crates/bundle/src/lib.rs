@@ -7,6 +7,7 @@
 
 mod beside;
 mod consent;
+mod contents;
 mod cross;
 mod decode;
 mod diagnostic;
@@ -35,6 +36,7 @@ mod parse;
 mod paths;
 mod pins;
 mod places;
+mod preference;
 mod programs;
 mod reserved;
 mod schema;
@@ -74,9 +76,13 @@ pub use objects::{Blob, Content, Objects};
 pub use parse::{PatternCheck, PolicyList, parse_manifest, policy_tables};
 pub use paths::check_relative;
 pub use places::Places;
-pub use programs::{Program, Who, of_project, on_machine, resolve_program};
+pub use preference::{Layer, preferences, set_preference};
+pub use programs::{
+    Named, OWN_NAME, Program, Programs, SANDBOX_PATH, Who, Whose, named, of_project, on_machine,
+    resolve_program,
+};
 pub use reserved::reserved_variable;
 pub use schema::schema;
 pub use snapshot::{Drift, Reason, Snapshot};
 pub use text::first_invisible;
-pub use write::{write_first, write_lock};
+pub use write::{write_first, write_layer, write_lock};

@@ -2,20 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{Digest, Error, Manifest, Template, Transport};
+use crate::{Digest, Error, Manifest, Template, Transport, text};
 
 #[cfg(test)]
 mod tests;
+
+/// The command that stands for the running program itself.
+pub const OWN_NAME: &str = "ringfence";
 
 /// Names that an interpreter runs, whatever their mode.
 const CODE: [&str; 15] = [
@@ -25,6 +29,15 @@ const CODE: [&str; 15] = [
 
 /// Where programs are looked up when nothing says otherwise.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// PATH of every sandboxed process: where `#!/usr/bin/env name` looks.
+pub const SANDBOX_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Interpreters that are themselves scripts: how many in a row, as the kernel has it.
+const MOST_INTERPRETERS: usize = 5;
+
+/// Bytes of a file that its first line is looked for in, as the kernel has it.
+const HEAD: usize = 256;
 
 /// Bytes of the largest program that is read to be digested.
 const MAX_PROGRAM: u64 = 2 << 30;
@@ -37,6 +50,15 @@ pub enum Who {
     Agent,
     /// This server's.
     Server(String),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent => f.write_str("the agent"),
+            Self::Server(name) => write!(f, "server `{}`", text::shown(name)),
+        }
+    }
 }
 
 /// A file of this machine that a command runs: the program itself, or the interpreter that its first
@@ -52,23 +74,56 @@ pub struct Program {
     pub digest: Digest,
 }
 
-/// The files of the project that servers run, with the manifest key that names each: the program of a
-/// stdio server, and what its arguments name that looks like code. Each where it really is, relative
-/// to the project, which must be canonical; sorted. Whoever may write these decides what runs with the server's secrets and
-/// hosts. What they load in turn is not known here.
+/// What a manifest's commands run on this machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Programs {
+    /// The files, sorted.
+    pub found: Vec<Program>,
+    /// Commands whose files could not be found or read, and why; they cannot start as they are.
+    pub missing: Vec<(Who, String)>,
+}
+
+/// Whose commands are asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whose {
+    /// The agent's, and every server's.
+    All,
+    /// Every server's: the agent's own was typed by a person.
+    Servers,
+    /// This one's.
+    Only(Who),
+}
+
+impl Whose {
+    /// Whether this one is among them.
+    #[must_use]
+    pub fn includes(&self, who: &Who) -> bool {
+        match self {
+            Self::All => true,
+            Self::Servers => *who != Who::Agent,
+            Self::Only(one) => one == who,
+        }
+    }
+}
+
+/// A path that a command of the manifest names: whose it is, where it lies (links not followed, it
+/// may lead anywhere) and the key that names it.
+pub type Named = (Who, PathBuf, String);
+
+/// What of the project the manifest's commands name: the program of the agent, that of a stdio
+/// server, and what a server's arguments name that looks like code. Whoever may write these decides
+/// what runs with the server's secrets and hosts. What they load in turn is not known here.
 #[must_use]
-pub fn of_project(manifest: &Manifest, project: &Path) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    let agent = manifest.sandbox.command.first().filter(|word| word.contains('/'));
-    if let Some(path) = agent.and_then(|word| within(project, &project.join(word))) {
-        found.insert(path, "sandbox.command".to_owned());
+pub fn named(manifest: &Manifest, project: &Path) -> Vec<Named> {
+    let mut found = Vec::new();
+    if let Some(word) = manifest.sandbox.command.first().filter(|word| word.contains('/')) {
+        found.push((Who::Agent, project.join(word), "sandbox.command".to_owned()));
     }
     for (id, server) in &manifest.servers {
         let Transport::Stdio { command, args, .. } = &server.transport else { continue };
-        if command.contains('/')
-            && let Some(path) = within(project, &project.join(command))
-        {
-            found.insert(path, format!("servers.{id}.command"));
+        let who = Who::Server(id.to_string());
+        if command.contains('/') {
+            found.push((who.clone(), project.join(command), format!("servers.{id}.command")));
         }
         let literal = |arg: &Template| arg.render(|_| Err::<&str, _>(())).ok();
         for arg in args.iter().filter_map(literal) {
@@ -77,27 +132,32 @@ pub fn of_project(manifest: &Manifest, project: &Path) -> BTreeMap<String, Strin
                 _ => &arg,
             };
             let path = project.join(value);
-            if is_code(&path)
-                && let Some(path) = within(project, &path)
-            {
-                found.insert(path, format!("servers.{id}.args"));
+            if is_code(&path) {
+                found.push((who.clone(), path, format!("servers.{id}.args")));
             }
         }
     }
     found
 }
 
-/// The files outside the project that the manifest's commands run, as this machine finds them now:
-/// each program and the interpreter its first line names, sorted. `search` is a PATH; the default is
+/// As [`named`], each where it really is, relative to the project, which must be canonical; sorted,
+/// with the manifest key that names it. These are what a lock pins.
+#[must_use]
+pub fn of_project(manifest: &Manifest, project: &Path) -> BTreeMap<String, String> {
+    let named = named(manifest, project).into_iter();
+    named.filter_map(|(_, path, keys)| Some((within(project, &path)?, keys))).collect()
+}
+
+/// The files that the manifest's commands run and that no lock pins, as this machine finds them now:
+/// each program, and the interpreter its first line names. `search` is a PATH; the default is
 /// `/usr/local/bin:/usr/bin:/bin`. Ringfence's own name stands for the running program and is left out.
-///
-/// # Errors
-/// [`Error::Program`]: it is not found, not a regular file, or cannot be read.
+#[must_use]
 pub fn on_machine(
     manifest: &Manifest,
     project: &Path,
     search: Option<&OsStr>,
-) -> Result<Vec<Program>, Error> {
+    whose: &Whose,
+) -> Programs {
     let mut commands = Vec::new();
     if let Some(word) = manifest.sandbox.command.first() {
         commands.push((Who::Agent, word));
@@ -107,28 +167,31 @@ pub fn on_machine(
             commands.push((Who::Server(id.to_string()), command));
         }
     }
-    let mut digests: BTreeMap<PathBuf, Digest> = BTreeMap::new();
-    let mut found = Vec::new();
-    for (who, word) in commands.into_iter().filter(|(_, word)| *word != "ringfence") {
-        for path in files_of(word, project, search)? {
-            if path.starts_with(project) {
-                continue;
+    let pinned = of_project(manifest, project);
+    let mut digests = BTreeMap::new();
+    let mut all = Programs::default();
+    commands.retain(|(who, word)| *word != OWN_NAME && whose.includes(who));
+    for (who, word) in commands {
+        match of_command(word, project, search, &pinned, &mut digests) {
+            Ok(files) => all.found.extend(files.into_iter().map(|(path, digest)| Program {
+                who: who.clone(),
+                path,
+                digest,
+            })),
+            Err(Error::Program { path, reason }) => {
+                all.missing.push((who, format!("`{}` {reason}", path.display())));
             }
-            let digest = match digests.get(&path) {
-                Some(digest) => *digest,
-                None => digest_program(&path)?,
-            };
-            digests.insert(path.clone(), digest);
-            found.push(Program { who: who.clone(), path, digest });
+            Err(error) => all.missing.push((who, error.to_string())),
         }
     }
-    found.sort();
-    found.dedup();
-    Ok(found)
+    all.found.sort();
+    all.found.dedup();
+    all
 }
 
 /// The absolute path of a command's program. A name without `/` is looked up on `search` (entries
-/// that are not absolute are passed over); one with `/` is taken from the project.
+/// that are not absolute are passed over); one with `/` is taken from the project. `ringfence` is
+/// always the running program, so that no folder on the way can put another in its place.
 ///
 /// # Errors
 /// [`Error::Program`]: it is not there, or may not be executed.
@@ -141,6 +204,9 @@ pub fn resolve_program(
         let path = PathBuf::from(name.escape_debug().to_string());
         Error::Program { path, reason: reason.to_owned() }
     };
+    if name == OWN_NAME {
+        return std::env::current_exe().map_err(|error| fail(&error.to_string()));
+    }
     if name.contains('/') {
         let file = project.join(name);
         if file.is_file() && !executable(&file) {
@@ -156,62 +222,93 @@ pub fn resolve_program(
         .ok_or_else(|| fail(&format!("was not found in {}", search.to_string_lossy())))
 }
 
-/// The program and, where its first line names one, its interpreter; each as it really is.
-fn files_of(word: &str, project: &Path, search: Option<&OsStr>) -> Result<Vec<PathBuf>, Error> {
-    let named = resolve_program(word, project, search)?;
+/// The program and, where its first line names one, its interpreter, and so on: each as it really
+/// is, with its digest; what the lock pins is left out.
+fn of_command(
+    word: &str,
+    project: &Path,
+    search: Option<&OsStr>,
+    pinned: &BTreeMap<String, String>,
+    digests: &mut BTreeMap<PathBuf, Digest>,
+) -> Result<Vec<(PathBuf, Digest)>, Error> {
     let real = |path: &Path| {
         let fail =
             |error: io::Error| Error::Program { path: path.to_owned(), reason: error.to_string() };
         path.canonicalize().map_err(fail)
     };
-    let mut files = vec![real(&named)?];
-    let words = first_line(&files[0])?;
-    let Some((first, rest)) = words.split_first() else { return Ok(files) };
-    let first = Path::new(first);
-    files.push(real(first)?);
-    if first.file_name() == Some(OsStr::new("env")) {
-        let mut rest = rest.iter().map(|word| word.as_bytes());
-        let found = rest.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
-        if let Some(name) = found.and_then(|word| std::str::from_utf8(word).ok()) {
-            files.push(real(&resolve_program(name, project, search)?)?);
+    let mut files = Vec::new();
+    let mut next = vec![real(&resolve_program(word, project, search)?)?];
+    while let Some(path) = next.pop() {
+        if files.iter().any(|(there, _)| *there == path) {
+            continue;
+        }
+        if files.len() > 2 * MOST_INTERPRETERS {
+            let reason = "names an interpreter that names another, and so on".to_owned();
+            return Err(Error::Program { path, reason });
+        }
+        let (words, digest) = look(&path, digests.get(&path).copied())?;
+        digests.insert(path.clone(), digest);
+        files.push((path, digest));
+        let Some((first, rest)) = words.split_first() else { continue };
+        let first = Path::new(first);
+        next.push(real(first)?);
+        if first.file_name() == Some(OsStr::new("env")) {
+            let mut rest = rest.iter().map(|word| word.as_bytes());
+            let found = rest.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
+            if let Some(name) = found.and_then(|word| std::str::from_utf8(word).ok()) {
+                let search = Some(OsStr::new(SANDBOX_PATH));
+                next.push(real(&resolve_program(name, project, search)?)?);
+            }
         }
     }
+    let is_pinned = |path: &Path| {
+        let inside = path.strip_prefix(project).ok().and_then(Path::to_str);
+        inside.is_some_and(|path| pinned.contains_key(path))
+    };
+    files.retain(|(path, _)| !is_pinned(path));
     Ok(files)
 }
 
-/// The words after `#!`, none when there is no such line.
-fn first_line(file: &Path) -> Result<Vec<OsString>, Error> {
-    let fail =
-        |error: io::Error| Error::Program { path: file.to_owned(), reason: error.to_string() };
-    let mut head = Vec::new();
-    File::open(file).map_err(fail)?.take(256).read_to_end(&mut head).map_err(fail)?;
-    let Some(line) = head.strip_prefix(b"#!").and_then(|rest| rest.split(|b| *b == b'\n').next())
-    else {
-        return Ok(Vec::new());
-    };
-    let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    Ok(words.map(|word| OsStr::from_bytes(word).to_owned()).collect())
-}
-
-fn digest_program(path: &Path) -> Result<Digest, Error> {
+/// The words after a file's `#!`, and its digest, from one opened file; `known` is a digest that was
+/// taken of it just now.
+fn look(path: &Path, known: Option<Digest>) -> Result<(Vec<OsString>, Digest), Error> {
     let fail = |reason: String| Error::Program { path: path.to_owned(), reason };
-    let file = File::open(path).map_err(|e| fail(e.to_string()))?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+    let file = File::from(opened.map_err(|e| fail(e.to_string()))?);
     let meta = file.metadata().map_err(|e| fail(e.to_string()))?;
     if !meta.is_file() || meta.len() > MAX_PROGRAM {
         return Err(fail("is not a regular file of at most 2 GiB".to_owned()));
     }
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 17];
+    let mut head = Vec::new();
     let mut file = file.take(MAX_PROGRAM);
     loop {
         match file.read(&mut buffer) {
             Ok(0) => break,
-            Ok(length) => hash.update(&buffer[..length]),
+            Ok(length) => {
+                if head.len() < HEAD {
+                    head.extend_from_slice(&buffer[..length.min(HEAD - head.len())]);
+                }
+                if known.is_some() && head.len() == HEAD {
+                    break;
+                }
+                hash.update(&buffer[..length]);
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(fail(error.to_string())),
         }
     }
-    Ok(Digest::framed("machine-program", &[&hash.finalize()]))
+    let digest = known.unwrap_or_else(|| Digest::framed("machine-program", &[&hash.finalize()]));
+    Ok((first_line(&head), digest))
+}
+
+/// The words after `#!`, none when there is no such line.
+fn first_line(head: &[u8]) -> Vec<OsString> {
+    let line = head.strip_prefix(b"#!").and_then(|rest| rest.split(|b| *b == b'\n').next());
+    let words = line.unwrap_or_default().split(u8::is_ascii_whitespace);
+    words.filter(|word| !word.is_empty()).map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
 fn executable(file: &Path) -> bool {

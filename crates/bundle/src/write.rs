@@ -11,8 +11,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::snapshot::{FOLDER, LOCK, MANIFEST};
-use crate::{Error, Snapshot, files};
+use crate::snapshot::{FOLDER, LOCK, MANIFEST, OVERLAY};
+use crate::{Error, Layer, Snapshot, files, read_three};
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ mod tests;
 /// # Errors
 /// [`Error::Write`]: the folder is a symlink, not writable, or full. The old lock is still there then.
 pub fn write_lock(snapshot: &Snapshot, text: &str) -> Result<(), Error> {
-    replace(snapshot, text)
+    replace(snapshot, LOCK, text)
         .map_err(|source| Error::Write { path: snapshot.folder().join(LOCK), source })
 }
 
@@ -93,10 +93,30 @@ fn create(folder: &OwnedFd, name: &str, text: &str) -> std::io::Result<()> {
     written
 }
 
-fn replace(snapshot: &Snapshot, text: &str) -> std::io::Result<()> {
+/// Replaces one layer of the manifest by this text, as [`write_lock`] does the lock, if the file still
+/// holds the bytes that were read. Gives its path.
+///
+/// # Errors
+/// [`Error::Write`]: as there, or somebody else wrote it meanwhile. The old file is still there then.
+pub fn write_layer(snapshot: &Snapshot, layer: Layer, text: &str) -> Result<PathBuf, Error> {
+    let path = snapshot.folder().join(layer.file());
+    let fail = |source| Error::Write { path: path.clone(), source };
+    let (manifest, local, _) = read_three(&snapshot.project).map_err(fail)?;
+    let now = match layer {
+        Layer::Manifest => Some(manifest),
+        Layer::Overlay => local,
+    };
+    if now.as_deref() != snapshot.layer(layer) {
+        return Err(fail(std::io::Error::other("it was changed while it was looked at")));
+    }
+    replace(snapshot, layer.file(), text).map_err(fail)?;
+    Ok(path)
+}
+
+fn replace(snapshot: &Snapshot, name: &str, text: &str) -> std::io::Result<()> {
     let folder = open_folder(&files::open_root(&snapshot.project)?)?;
     alone(&folder);
-    put(&folder, LOCK, text, RenameFlags::empty())
+    put(&folder, name, text, RenameFlags::empty())
 }
 
 /// Puts a whole, synced file in place in one step.
@@ -118,7 +138,7 @@ fn alone(folder: &OwnedFd) {
     }
     let Ok(entries) = rustix::fs::Dir::read_from(folder) else { return };
     let stale = |name: &str| {
-        let number = [MANIFEST, LOCK]
+        let number = [MANIFEST, OVERLAY, LOCK]
             .iter()
             .find_map(|file| name.strip_prefix(file)?.strip_prefix('.')?.strip_suffix(".new"));
         number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))

@@ -53,7 +53,11 @@ pub(crate) enum Command {
     /// Print the manifest's JSON Schema, for editors
     Schema,
     /// Show what the bundle can do, and record that you say yes to exactly these bytes
-    Trust(Trust),
+    Trust(crate::commands::trust::Trust),
+    /// Show what moved since it was locked, by file and line; status 1 when something did
+    Diff(crate::commands::diff::Diff),
+    /// Write a preference into the manifest, in place, and keep the trust that is there
+    Set(crate::commands::set::Set),
     /// Keep values for the names that bundles refer to, and see where each would come from
     Secret(crate::commands::secret::Secret),
     /// Run an agent in a sandbox whose only ways out are the proxy and the gates
@@ -100,29 +104,6 @@ pub(crate) struct Lock {
     /// Ask the git hosts that the manifest names what its revisions are now; says whom it asks
     #[arg(long, conflicts_with = "check")]
     pub(crate) fetch: bool,
-    /// Print JSON on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-#[command(group = clap::ArgGroup::new("verb").multiple(false))]
-pub(crate) struct Trust {
-    /// Show the review and its consent digest, record nothing
-    #[arg(long, group = "verb")]
-    pub(crate) preview: bool,
-    /// Take consent back
-    #[arg(long, group = "verb")]
-    pub(crate) revoke: bool,
-    /// List what this machine trusts
-    #[arg(long, group = "verb")]
-    pub(crate) list: bool,
-    /// Say yes without being asked; needs --consented
-    #[arg(long, group = "verb", requires = "consented")]
-    pub(crate) yes: bool,
-    /// The consent digest that --preview printed
-    #[arg(long, value_name = "DIGEST", requires = "yes")]
-    pub(crate) consented: Option<String>,
     /// Print JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
@@ -216,7 +197,9 @@ impl Args {
             Command::Validate(Json { json })
             | Command::Show(Show { json, .. })
             | Command::Lock(Lock { json, .. })
-            | Command::Trust(Trust { json, .. })
+            | Command::Trust(crate::commands::trust::Trust { json, .. })
+            | Command::Diff(crate::commands::diff::Diff { json, .. })
+            | Command::Set(crate::commands::set::Set { json, .. })
             | Command::Run(Run { json, .. })
             | Command::Ps(Ps { json, .. })
             | Command::Report(Report { json, .. })

@@ -2,6 +2,7 @@
 
 mod audit;
 mod clean;
+pub(crate) mod diff;
 mod example;
 pub(crate) mod fetch;
 mod init;
@@ -12,11 +13,12 @@ mod ps;
 mod report;
 mod run;
 mod schema;
-pub(crate) mod show;
 pub(crate) mod secret;
+pub(crate) mod set;
+pub(crate) mod show;
 mod stop;
 pub(crate) mod store;
-mod trust;
+pub(crate) mod trust;
 mod validate;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +42,8 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
         Command::Secret(secret) => secret::run(args, secret),
+        Command::Diff(diff) => diff::run(args, diff),
+        Command::Set(set) => set::run(args, set),
         Command::Run(run) => run::run(args, run),
         Command::Policy(policy) => policy::run(args, policy),
         Command::Ps(ps) => ps::run(ps),

@@ -71,7 +71,7 @@ impl Failure {
 impl From<ringfence_run::Error> for Failure {
     fn from(error: ringfence_run::Error) -> Self {
         let findings = findings(&error).to_vec();
-        let next = error.next().map(Into::into);
+        let next = error.next().map(std::borrow::Cow::into_owned);
         Self { kind: error.kind(), message: error.to_string(), findings, next }
     }
 }

@@ -1,6 +1,7 @@
 //! The `ringfence` program: arguments in, words out, no decisions.
 
 mod args;
+mod changes;
 mod commands;
 mod escape;
 mod failure;

@@ -166,14 +166,17 @@ pub enum Event {
     },
     /// The machine's trust store is about to change.
     TrustIntended {
-        /// `grant`, `regrant`, `revoke`.
+        /// `grant`, `regrant`, `carry`, `revoke`.
         action: String,
         /// Project folder.
         project: String,
         /// Consent digest.
         consent: String,
-        /// Pairs the three events.
+        /// Pairs the two events.
         change: String,
+        /// Review digest: consent and the programs that were shown with it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        review: Option<String>,
     },
     /// The machine's trust store has changed (`done`) or has not (`failed`).
     TrustSettled {

@@ -2,19 +2,16 @@
 
 use std::ffi::OsString;
 
-use ringfence_bundle::{Id, Manifest};
+use ringfence_bundle::{Id, Manifest, SANDBOX_PATH};
 use ringfence_egress::Token;
 
 use crate::plan::{GATE_PORT, PROXY_PORT};
-
-/// Where every sandboxed process finds programs.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What any process gets: a path, a language, and the one way out.
 pub(crate) fn base(token: &Token) -> Vec<(OsString, OsString)> {
     let proxy = token.proxy_url(PROXY_PORT);
     let mut env: Vec<(OsString, OsString)> =
-        vec![("PATH".into(), PATH.into()), ("LANG".into(), "C.UTF-8".into())];
+        vec![("PATH".into(), SANDBOX_PATH.into()), ("LANG".into(), "C.UTF-8".into())];
     for name in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"]
     {
         env.push((name.into(), proxy.clone().into()));

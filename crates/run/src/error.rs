@@ -45,14 +45,6 @@ pub enum Error {
     /// No command was given and the manifest has none.
     #[error("nothing to run: the manifest has no `sandbox.command`, and none was given")]
     NoCommand,
-    /// The program is not there.
-    #[error("`{name}` was not found{}", .searched.as_ref().map(|s| format!(" in {s}")).unwrap_or_default())]
-    NoProgram {
-        /// As it was asked for.
-        name: String,
-        /// Where it was looked for.
-        searched: Option<String>,
-    },
     /// The backend named is weaker than what the run needs, or is not there.
     #[error("{0}")]
     Backend(String),
@@ -93,7 +85,6 @@ impl Error {
         match self {
             Self::Bundle(_)
             | Self::NoCommand
-            | Self::NoProgram { .. }
             | Self::Project { .. }
             | Self::Identity(_)
             | Self::Secret(
@@ -109,7 +100,9 @@ impl Error {
             | Self::Policy(
                 ringfence_policy::Error::Machine(_) | ringfence_policy::Error::Replace { .. },
             ) => Kind::User,
-            Self::Trust(ringfence_trust::Error::Bundle(_)) => Kind::User,
+            Self::Trust(
+                ringfence_trust::Error::Bundle(_) | ringfence_trust::Error::Missing { .. },
+            ) => Kind::User,
             Self::Trust(
                 ringfence_trust::Error::Write { .. } | ringfence_trust::Error::Record(_),
             ) => Kind::Internal,
@@ -133,16 +126,27 @@ impl Error {
         if let Self::Secret(error) = self {
             return error.next().map(Cow::Owned);
         }
-        self.command().map(Cow::Borrowed)
+        if let Self::Trust(ringfence_trust::Error::Store { path, .. }) = self {
+            let path = path.display();
+            return Some(format!("mv {path} {path}.broken && ringfence trust").into());
+        }
+        self.next_fixed().map(Cow::Borrowed)
     }
 
-    fn command(&self) -> Option<&'static str> {
+    fn next_fixed(&self) -> Option<&'static str> {
         use ringfence_record::Error as Record;
         use ringfence_trust::Error as Trust;
         Some(match self {
+            Self::Bundle(ringfence_bundle::Error::Program { .. })
+            | Self::Trust(Trust::Missing { .. }) => "ringfence trust --preview",
             Self::Bundle(ringfence_bundle::Error::Missing(_)) => "ringfence init",
             Self::Bundle(_) | Self::Trust(Trust::Bundle(_)) => "ringfence validate",
-            Self::Trust(Trust::Untrusted { .. } | Trust::Changed { .. }) => "ringfence trust",
+            Self::Trust(
+                Trust::Untrusted { .. }
+                | Trust::Changed { .. }
+                | Trust::Programs(_)
+                | Trust::Unrecorded { .. },
+            ) => "ringfence trust",
             Self::Trust(Trust::Unlocked(_) | Trust::Drifted(_)) => {
                 "ringfence lock && ringfence trust"
             }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ringfence_bundle::Who;
 use ringfence_egress::{Proxy, Token};
 use ringfence_gateway::{Gateway, Parts};
 use ringfence_identity::{Did, Signer};
@@ -294,6 +295,9 @@ async fn contained(
                 by: EndedBy::Stopped,
                 detail: Some("before it began".into()),
             });
+        }
+        if plan.reviewed {
+            plan.prove(&Who::Agent, &plan.program)?;
         }
         progress.released(&mode(plan));
         let mut running = prepared.release()?;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
-use ringfence_bundle::{ServerId, Transport};
+use ringfence_bundle::{ServerId, Transport, Who};
 use ringfence_egress::{Proxy, Token};
 use ringfence_gateway::{Launched, Launcher};
 use ringfence_policy::Principal;
@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::execute::{base_spec, probed, run_dir};
-use crate::plan::PROXY_PORT;
+use crate::plan::{PROXY_PORT, Program};
 use crate::supervise::{LOOK, Watched};
 use crate::{Error, Plan, environment};
 
@@ -68,6 +68,7 @@ impl Launching {
     ) -> Self {
         let (orders, mut inbox) = mpsc::unbounded_channel::<Order>();
         let work = Work {
+            plan: plan.clone(),
             proxy: proxy.clone(),
             recorder: recorder.clone(),
             stopped,
@@ -75,8 +76,11 @@ impl Launching {
         };
         std::thread::spawn(move || {
             while let Some(order) = inbox.blocking_recv() {
-                let started =
-                    work.start(&order.server, &order.spec, order.token).map_err(|e| e.to_string());
+                let started = work.start(&order.server, &order.spec, order.token);
+                let started = started.map_err(|error| match error.next() {
+                    Some(next) => format!("{error}; next: {next}"),
+                    None => error.to_string(),
+                });
                 // Nobody waits any more when the run ended meanwhile; the sandbox goes with the reply.
                 let _ = order.reply.send(started);
             }
@@ -101,12 +105,7 @@ impl Launching {
         let Transport::Stdio { args, env, .. } = &declared.transport else {
             return Err("not a stdio server".into());
         };
-        let (_, program) = self
-            .plan
-            .servers
-            .iter()
-            .find(|(id, _)| id == server)
-            .ok_or("its program was not resolved")?;
+        let program = program(&self.plan, server)?;
         let who = Principal::Server(server.clone());
         let mut full = environment::base(token);
         let mut values = BTreeMap::new();
@@ -212,7 +211,13 @@ impl Launcher for Launching {
     }
 }
 
+fn program<'a>(plan: &'a Plan, server: &ServerId) -> Result<&'a Program, String> {
+    let found = plan.servers.iter().find(|(id, _)| id == server);
+    found.map(|(_, program)| program).ok_or_else(|| "its program was not resolved".to_owned())
+}
+
 struct Work {
+    plan: Plan,
     proxy: Proxy,
     recorder: Recorder,
     stopped: watch::Receiver<bool>,
@@ -244,6 +249,8 @@ impl Work {
         let _ = self
             .recorder
             .commit_blocking(Event::SandboxStarted { principal: server.to_string() })?;
+        let program = program(&self.plan, server).map_err(Error::Backend)?;
+        self.plan.prove(&Who::Server(server.to_string()), program)?;
         let mut running = prepared.release()?;
         let (stdin, stdout) = running
             .take_streams()

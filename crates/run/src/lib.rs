@@ -6,7 +6,6 @@ mod execute;
 mod launch;
 mod live;
 mod plan;
-mod program;
 mod project;
 mod secrets;
 mod summary;

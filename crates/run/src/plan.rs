@@ -7,14 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_bundle::{Id, Isolation, Manifest, SecretName, Snapshot, Template, Transport};
+use ringfence_bundle::{
+    Id, Isolation, Manifest, OWN_NAME, SecretName, Snapshot, Transport, Who, Whose, named,
+    resolve_program,
+};
 use ringfence_policy::{FsScopes, MachinePolicy, Ruleset};
 use ringfence_sandbox::{Limits, Mount, native};
 use ringfence_secrets::Chain;
 use ringfence_trust::{Store, TrustedBundle};
 
 use crate::project::{self, Rules};
-use crate::{Error, program, secrets};
+use crate::{Error, secrets};
 
 pub use view::{Line, View};
 
@@ -88,6 +91,10 @@ pub struct Plan {
     pub(crate) ruleset: Arc<Ruleset>,
     pub(crate) backend: Backend,
     pub(crate) program: Program,
+    /// Whether the program is the manifest's, which was reviewed.
+    pub(crate) reviewed: bool,
+    /// Where programs are looked up.
+    pub(crate) search: Option<OsString>,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) read: Vec<PathBuf>,
     pub(crate) limits: Limits,
@@ -104,7 +111,10 @@ impl Plan {
     /// [`Error`]: the bundle, trust, policy, program, project or backend refuse.
     pub fn build(request: &Request) -> Result<Self, Error> {
         let store = Store::new(&request.home);
-        let bundle = store.check(Snapshot::read(&request.project)?)?;
+        // What a person typed is theirs; what the manifest names was reviewed.
+        let whose = if request.command.is_empty() { Whose::All } else { Whose::Servers };
+        let snapshot = Snapshot::read(&request.project)?;
+        let bundle = store.check(snapshot, request.path.as_deref(), whose)?;
         let machine = MachinePolicy::load(&request.home)?;
         let manifest = &bundle.snapshot().manifest;
         let ruleset = Ruleset::compile(&machine, manifest)?;
@@ -125,7 +135,7 @@ impl Plan {
             project: &project,
             scopes: &scopes,
             protected: &ringfence_adapters::protected(),
-            programs: &programs(manifest, &servers, &project),
+            programs: &programs(&bundle, &servers, &project),
             literals: &ruleset.denied_literals(),
             denied_below: ruleset.denies_below_folders(),
             git_configs: &[
@@ -146,6 +156,8 @@ impl Plan {
             ruleset: Arc::new(ruleset),
             backend,
             program,
+            reviewed: request.command.is_empty(),
+            search: request.path.clone(),
             mounts,
             read: scopes.read_outside,
             limits,
@@ -177,6 +189,14 @@ impl Plan {
 
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.bundle.snapshot().manifest
+    }
+
+    /// Looks again at what a command runs, right before it starts.
+    pub(crate) fn prove(&self, who: &Who, program: &Program) -> Result<(), Error> {
+        if program.args.first().is_some_and(|name| name == OWN_NAME) {
+            return Ok(());
+        }
+        Ok(self.bundle.prove_program(who, &program.file, self.search.as_deref())?)
     }
 
     /// Who keeps each limit here.
@@ -254,7 +274,7 @@ fn command(request: &Request, manifest: &Manifest, project: &Path) -> Result<Pro
     let words =
         if request.command.is_empty() { &manifest.sandbox.command } else { &request.command };
     let name = words.first().ok_or(Error::NoCommand)?;
-    let file = program::resolve(name, project, request.path.as_deref())?;
+    let file = resolve_program(name, project, request.path.as_deref())?;
     Ok(Program { file, args: words.clone() })
 }
 
@@ -267,7 +287,7 @@ fn servers(
     let mut found = Vec::new();
     for (id, server) in &manifest.servers {
         if let Transport::Stdio { command, .. } = &server.transport {
-            let file = program::resolve(command, project, request.path.as_deref())?;
+            let file = resolve_program(command, project, request.path.as_deref())?;
             found.push((id.clone(), Program { file, args: vec![command.clone()] }));
         }
     }
@@ -275,19 +295,13 @@ fn servers(
 }
 
 /// What of the project servers run.
-fn programs(manifest: &Manifest, servers: &[(Id, Program)], project: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for (id, program) in servers {
-        if let Some(Transport::Stdio { args, .. }) =
-            manifest.servers.get(id).map(|server| &server.transport)
-        {
-            let literal = |arg: &Template| arg.render(|_| Err::<&str, _>(())).ok();
-            let args: Vec<String> = args.iter().filter_map(literal).collect();
-            let args = args.iter().map(String::as_str);
-            found.extend(project::programs(project, &program.file, args));
-        }
-    }
-    found
+fn programs(bundle: &TrustedBundle, servers: &[(Id, Program)], project: &Path) -> Vec<PathBuf> {
+    let manifest = &bundle.snapshot().manifest;
+    let named = named(manifest, project).into_iter().map(|(who, path, _)| (who, path));
+    let found = bundle.programs().iter().map(|it| (it.who.clone(), it.path.clone()));
+    let files = named.chain(found).filter(|(who, _)| *who != Who::Agent).map(|(_, path)| path);
+    let files = files.chain(servers.iter().map(|(_, program)| program.file.clone()));
+    files.flat_map(|path| project::programs(project, &path)).collect()
 }
 
 fn limits(manifest: &Manifest, duration: Option<Duration>) -> Limits {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use ringfence_bundle::{Digest, Drift};
 
+use crate::Moved;
+
 /// Why trust was refused or could not be recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,11 +30,31 @@ pub enum Error {
     /// A pin no longer holds. `ringfence lock` shows and records it.
     #[error("{} pin(s) no longer hold: {}", .0.len(), named(.0))]
     Drifted(Vec<Drift>),
+    /// A command runs another file, or other bytes, than those that were shown. `ringfence trust`
+    /// shows what it runs now and asks.
+    #[error("{} program(s) are not those that were trusted{}", .0.len(), each(.0))]
+    Programs(Vec<Moved>),
+    /// The yes is from a version that did not record programs. `ringfence trust` asks again.
+    #[error(
+        "{project} was trusted by an older version, which did not record what its commands run"
+    )]
+    Unrecorded {
+        /// The project.
+        project: PathBuf,
+    },
+    /// A command names no file that could be started.
+    #[error("the program of {who}: {reason}")]
+    Missing {
+        /// Whose command it is.
+        who: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// There is no lock. `ringfence lock` makes one.
     #[error("{0} has no lock")]
     Unlocked(PathBuf),
     /// The digest given is not the one of the bytes that are there.
-    #[error("consent was given to {given}, but the bundle is {found}")]
+    #[error("consent was given to {given}, but the review is {found}")]
     WrongDigest {
         /// As given, escaped and cut to 80 characters.
         given: String,
@@ -61,6 +83,11 @@ pub enum Error {
     /// The event could not be written, so the store was not changed.
     #[error(transparent)]
     Record(#[from] ringfence_record::Error),
+}
+
+/// One line each.
+fn each(moved: &[Moved]) -> String {
+    moved.iter().take(8).map(|moved| format!("\n{moved}")).collect()
 }
 
 /// The first few, as `kind name`.

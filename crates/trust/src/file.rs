@@ -14,8 +14,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Error, Grant};
 
-/// What this program reads and writes.
-const VERSION: u32 = 1;
+/// What this program writes.
+const VERSION: u32 = 2;
+
+/// What it reads too: its rows hold no programs, so none of them proves anything before a new yes.
+const BEFORE: u32 = 1;
 
 /// Most bytes of a store: some fifty thousand projects.
 const MAX_BYTES: u64 = 16 << 20;
@@ -101,9 +104,12 @@ pub(crate) fn parse(home: &Path, bytes: Option<&[u8]>) -> Result<Grants, Error> 
     let fail = |reason: String| Error::Store { path: home.join(NAME), reason };
     let document: Document =
         serde_json::from_slice(bytes).map_err(|error| fail(format!("does not parse: {error}")))?;
-    if document.version != VERSION {
-        let found = document.version;
+    let found = document.version;
+    if found != VERSION && found != BEFORE {
         return Err(fail(format!("is of version {found}, and this program reads {VERSION}")));
+    }
+    if found == BEFORE && document.projects.values().any(|grant| grant.programs.is_some()) {
+        return Err(fail(format!("is of version {BEFORE}, and holds what only {VERSION} has")));
     }
     Ok(document.projects)
 }

@@ -1,15 +1,21 @@
 //! The machine's trust store, and the proof it gives.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_bundle::{Digest, Drift, Objects, Snapshot, consent_of, read_three};
+use ringfence_bundle::{
+    Digest, Drift, Kind, Objects, Program, Programs, Snapshot, Who, Whose, consent_of, on_machine,
+    read_three,
+};
 use ringfence_record::{Event, MachineLog, RunId, read_machine};
 use serde::{Deserialize, Serialize};
 
 use crate::file::{self, Grants};
-use crate::{Error, review};
+use crate::gate::refused;
+use crate::review::Review;
+use crate::{Error, Moved, moved, review};
 
 /// Whether a bundle may start anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,18 +23,21 @@ use crate::{Error, review};
 pub enum State {
     /// Nobody said yes.
     Untrusted,
-    /// These bytes were said yes to, and every pin holds.
+    /// These bytes were said yes to, every pin holds, and the programs are the ones that were shown.
     Trusted,
-    /// Other bytes were said yes to, or a pin no longer holds.
+    /// Other bytes were said yes to, a pin no longer holds, or a program is another.
     Changed,
 }
 
-/// Proof that a person said yes to exactly these bytes and every pin holds. Made only by
-/// [`Store::check`].
+/// Proof that a person said yes to exactly these bytes, that every pin holds, and that the commands
+/// run the very files that were shown. Made only by [`Store::check`].
 #[derive(Debug, Clone)]
 pub struct TrustedBundle {
     snapshot: Snapshot,
     consent: Digest,
+    programs: Vec<Program>,
+    whose: Whose,
+    warnings: Vec<Drift>,
     /// The store as it was: while its bytes are these, it still says yes.
     store: Arc<[u8]>,
 }
@@ -44,6 +53,48 @@ impl TrustedBundle {
     #[must_use]
     pub fn consent(&self) -> Digest {
         self.consent
+    }
+
+    /// The files outside the lock that its commands run, as they were proved.
+    #[must_use]
+    pub fn programs(&self) -> &[Program] {
+        &self.programs
+    }
+
+    /// Pins that do not hold and do not refuse (see [`crate::gate`]).
+    #[must_use]
+    pub fn warnings(&self) -> &[Drift] {
+        &self.warnings
+    }
+
+    /// Looks again at what one command runs, right before `file`, which was resolved for it, starts:
+    /// its programs on the machine and those of the project must be the very files that were proved,
+    /// and `file` must be one of them.
+    ///
+    /// # Errors
+    /// [`Error::Programs`], [`Error::Drifted`], [`Error::Missing`], [`Error::Bundle`].
+    pub fn prove_program(
+        &self,
+        who: &Who,
+        file: &Path,
+        search: Option<&OsStr>,
+    ) -> Result<(), Error> {
+        let (manifest, project) = (&self.snapshot.manifest, &self.snapshot.project);
+        let now = on_machine(manifest, project, search, &Whose::Only(who.clone()));
+        let before: Vec<Program> =
+            self.programs.iter().filter(|program| program.who == *who).cloned().collect();
+        same_programs(&before, &now)?;
+        refused(&self.snapshot.program_drift()?)?;
+        let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        let inside = real.strip_prefix(project).ok().and_then(Path::to_str);
+        let lock = self.snapshot.lock.as_ref();
+        let pinned = inside
+            .is_some_and(|path| lock.is_some_and(|lock| lock.pin(Kind::Program, path).is_some()));
+        if pinned || before.iter().any(|program| program.path == real) {
+            return Ok(());
+        }
+        let reason = format!("{} is not what was trusted", real.display());
+        Err(Error::Missing { who: who.to_string(), reason })
     }
 }
 
@@ -62,6 +113,10 @@ pub struct Grant {
     pub consent: Digest,
     /// When, RFC 3339 UTC.
     pub at: String,
+    /// The programs that were shown with it; `None` in a row of version 1, which did not record them:
+    /// such a bundle counts as changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programs: Option<Vec<Program>>,
 }
 
 impl Store {
@@ -71,21 +126,27 @@ impl Store {
         Self { home: home.to_owned(), objects: Objects::of(home) }
     }
 
-    /// The state of a snapshot, with the drift that was found.
+    /// Everything that a person is asked about, in one value: the snapshot, the programs that its
+    /// commands run when looked up on `search` (a PATH), what the lock and the grant say of both.
     ///
     /// # Errors
     /// [`Error::Store`], [`Error::Bundle`].
-    pub fn state(&self, snapshot: &Snapshot) -> Result<(State, Vec<Drift>), Error> {
+    pub fn review(&self, snapshot: Snapshot, search: Option<&OsStr>) -> Result<Review, Error> {
         let (_, grants) = self.load()?;
+        let granted = self.granted(&grants, &snapshot.project)?.cloned();
+        let programs = on_machine(&snapshot.manifest, &snapshot.project, search, &Whose::All);
         let drift = snapshot.drift(&self.objects)?;
-        let state = match self.granted(&grants, &snapshot.project)? {
+        let judged = granted.as_ref().map(|grant| {
+            judge(grant, &snapshot)?;
+            judge_programs(&snapshot, grant, &programs, &Whose::All)?;
+            refused(&drift)
+        });
+        let state = match judged {
             None => State::Untrusted,
-            Some(grant) => match judge(grant, snapshot, drift.clone()) {
-                Ok(_) => State::Trusted,
-                Err(_) => State::Changed,
-            },
+            Some(Ok(())) => State::Trusted,
+            Some(Err(_)) => State::Changed,
         };
-        Ok((state, drift))
+        Ok(Review::new(snapshot, programs, state, drift, granted))
     }
 
     /// Every project that was said yes to, with its grant.
@@ -98,21 +159,32 @@ impl Store {
     }
 
     /// The proof, or why there is none: nobody said yes, these are other bytes, there is no lock, a
-    /// pin no longer holds, in this order.
+    /// program is another (looked up on `search`; the agent's own is left out when a person typed
+    /// another command), a pin no longer holds, in this order. Nothing that a bundle names is read
+    /// before its own bytes were found to be the trusted ones.
     ///
     /// # Errors
-    /// [`Error::Untrusted`], [`Error::Changed`], [`Error::Unlocked`], [`Error::Drifted`],
-    /// [`Error::Store`], [`Error::Bundle`].
-    pub fn check(&self, snapshot: Snapshot) -> Result<TrustedBundle, Error> {
+    /// [`Error::Untrusted`], [`Error::Changed`], [`Error::Unlocked`], [`Error::Unrecorded`],
+    /// [`Error::Programs`], [`Error::Drifted`], [`Error::Store`], [`Error::Bundle`].
+    pub fn check(
+        &self,
+        snapshot: Snapshot,
+        search: Option<&OsStr>,
+        whose: Whose,
+    ) -> Result<TrustedBundle, Error> {
         let (bytes, grants) = self.load()?;
         let grant = self
             .granted(&grants, &snapshot.project)?
             .ok_or_else(|| Error::Untrusted { project: snapshot.project.clone() })?;
+        let consent = judge(grant, &snapshot)?;
+        let programs = on_machine(&snapshot.manifest, &snapshot.project, search, &whose);
+        judge_programs(&snapshot, grant, &programs, &whose)?;
         // Pinned trees are looked at last: they may be large, and must not matter before.
-        judge(grant, &snapshot, Vec::new())?;
-        let consent = judge(grant, &snapshot, snapshot.drift(&self.objects)?)?;
+        let drift = snapshot.drift(&self.objects)?;
+        refused(&drift)?;
         let store = bytes.unwrap_or_default().into();
-        Ok(TrustedBundle { snapshot, consent, store })
+        let programs = programs.found;
+        Ok(TrustedBundle { snapshot, consent, programs, whose, warnings: drift, store })
     }
 
     /// Whether the project's three files are still the bytes of this proof and the store still says
@@ -131,46 +203,76 @@ impl Store {
         // Another project's grant may have changed.
         let Ok(grants) = file::parse(&self.home, Some(&bytes)) else { return false };
         let granted = self.granted(&grants, project);
-        matches!(granted, Ok(Some(grant)) if grant.consent == bundle.consent)
+        matches!(granted, Ok(Some(grant)) if grant.consent == bundle.consent
+            && recorded(grant, &bundle.whose).is_some_and(|programs| programs == bundle.programs))
     }
 
     /// Whether consent can be given at all: the lock is there and holds.
     ///
     /// # Errors
     /// [`Error::Unlocked`], [`Error::Drifted`].
-    pub fn grantable(snapshot: &Snapshot, drift: &[Drift]) -> Result<(), Error> {
-        locked(snapshot)?;
-        if drift.is_empty() { Ok(()) } else { Err(Error::Drifted(drift.to_vec())) }
+    pub fn grantable(review: &Review) -> Result<(), Error> {
+        locked(review.snapshot())?;
+        refused(review.drift())
     }
 
-    /// Records consent to this snapshot: intent event, store, settled event, under a file lock.
-    /// `consented` must be the snapshot's consent digest as text. A change that a killed process
-    /// left half done is settled first, by what the store really holds.
+    /// Records consent to what was reviewed: intent event, store, settled event, under a file lock.
+    /// `consented` must be the review digest as text. A change that a killed process left half done
+    /// is settled first, by what the store really holds.
     ///
     /// # Errors
     /// [`Error::WrongDigest`], [`Error::Unlocked`], [`Error::Drifted`], [`Error::Store`],
     /// [`Error::Write`], [`Error::Bundle`], [`Error::Record`].
-    pub fn grant(
-        &self,
-        snapshot: &Snapshot,
-        consented: &str,
-        log: &MachineLog,
-    ) -> Result<(), Error> {
-        let found = snapshot.consent_digest();
+    pub fn grant(&self, review: &Review, consented: &str, log: &MachineLog) -> Result<(), Error> {
+        let found = review.digest();
         if consented != found.to_string() {
             return Err(Error::WrongDigest { given: review::shown(consented, 80), found });
         }
+        let snapshot = review.snapshot();
         locked(snapshot)?;
-        Self::grantable(snapshot, &snapshot.drift(&self.objects)?)?;
+        refused(&snapshot.drift(&self.objects)?)?;
         let project = self.key(&snapshot.project)?;
         ringfence_record::prepare_home(&self.home).map_err(ringfence_record::Error::from)?;
         let _lock = file::lock(&self.home)?;
         self.reconcile(log)?;
         let (before, mut grants) = self.load()?;
-        let at = format!("{:.0}", now());
-        let previous = grants.insert(project.clone(), Grant { consent: found, at });
+        let programs = Some(review.programs().found.clone());
+        let grant = Grant { consent: snapshot.consent_digest(), at: now(), programs };
+        let previous = grants.insert(project.clone(), grant.clone());
         let action = if previous.is_some() { "regrant" } else { "grant" };
-        self.change(log, action, project, found, before, grants)
+        self.change(log, action, project, &grant, before, grants)
+    }
+
+    /// Puts one grant in the place of another of the same project, if that other is the one that the
+    /// store holds under the lock. False when it is not.
+    pub(crate) fn exchange(
+        &self,
+        project: &Path,
+        from: &Grant,
+        consent: Digest,
+        log: &MachineLog,
+    ) -> Result<bool, Error> {
+        let project = self.key(project)?;
+        let _lock = file::lock(&self.home)?;
+        self.reconcile(log)?;
+        let (before, mut grants) = self.load()?;
+        if grants.get(&project) != Some(from) {
+            return Ok(false);
+        }
+        let to = Grant { consent, at: now(), programs: from.programs.clone() };
+        grants.insert(project.clone(), to.clone());
+        self.change(log, "carry", project, &to, before, grants)?;
+        Ok(true)
+    }
+
+    /// The grant that the store holds for a project.
+    pub(crate) fn grant_of(&self, project: &Path) -> Result<Option<Grant>, Error> {
+        let (_, grants) = self.load()?;
+        Ok(self.granted(&grants, project)?.cloned())
+    }
+
+    pub(crate) fn objects(&self) -> &Objects {
+        &self.objects
     }
 
     /// Takes consent back. False when there was none.
@@ -186,7 +288,7 @@ impl Store {
         self.reconcile(log)?;
         let (before, mut grants) = self.load()?;
         let Some(grant) = grants.remove(&project) else { return Ok(false) };
-        self.change(log, "revoke", project, grant.consent, before, grants)?;
+        self.change(log, "revoke", project, &grant, before, grants)?;
         Ok(true)
     }
 
@@ -196,8 +298,8 @@ impl Store {
         let mut open = BTreeMap::new();
         for entry in read_machine(&self.home)?.into_iter().flatten() {
             match entry?.event {
-                Event::TrustIntended { action, project, consent, change } => {
-                    open.insert(change, (action, project, consent));
+                Event::TrustIntended { action, project, consent, change, review } => {
+                    open.insert(change, (action, project, consent, review));
                 }
                 Event::TrustSettled { change, .. } => {
                     open.remove(&change);
@@ -209,11 +311,14 @@ impl Store {
             return Ok(());
         }
         let (_, grants) = self.load()?;
-        for (change, (action, project, consent)) in open {
-            let held = grants.get(&project).map(|grant| grant.consent.to_string());
+        for (change, (action, project, consent, review)) in open {
+            let held = grants.get(&project);
             let happened = match action.as_str() {
                 "revoke" => held.is_none(),
-                _ => held.as_deref() == Some(consent.as_str()),
+                _ => held.is_some_and(|grant| {
+                    grant.consent.to_string() == consent
+                        && review.is_none_or(|review| digest_of(grant).to_string() == review)
+                }),
             };
             settle(log, change, happened)?;
         }
@@ -225,7 +330,7 @@ impl Store {
         log: &MachineLog,
         action: &str,
         project: String,
-        consent: Digest,
+        grant: &Grant,
         before: Option<Vec<u8>>,
         grants: Grants,
     ) -> Result<(), Error> {
@@ -233,8 +338,9 @@ impl Store {
         let _receipt = log.append(Event::TrustIntended {
             action: action.to_owned(),
             project,
-            consent: consent.to_string(),
+            consent: grant.consent.to_string(),
             change: change.clone(),
+            review: Some(digest_of(grant).to_string()),
         })?;
         if let Err(error) = file::replace(&self.home, &file::render(grants)) {
             // Should this fail too, the next change settles it.
@@ -269,15 +375,49 @@ impl Store {
     }
 }
 
-/// Compares a snapshot with its grant. Pure but for what `drift` found.
-fn judge(grant: &Grant, snapshot: &Snapshot, drift: Vec<Drift>) -> Result<Digest, Error> {
+/// Compares a snapshot with its grant.
+fn judge(grant: &Grant, snapshot: &Snapshot) -> Result<Digest, Error> {
     let found = snapshot.consent_digest();
     if found != grant.consent {
         let (project, trusted) = (snapshot.project.clone(), grant.consent);
         return Err(Error::Changed { project, trusted, found });
     }
     locked(snapshot)?;
-    if drift.is_empty() { Ok(found) } else { Err(Error::Drifted(drift)) }
+    Ok(found)
+}
+
+/// Compares programs with those of the grant.
+fn judge_programs(
+    snapshot: &Snapshot,
+    grant: &Grant,
+    now: &Programs,
+    whose: &Whose,
+) -> Result<(), Error> {
+    match recorded(grant, whose) {
+        Some(before) => same_programs(&before, now),
+        None => Err(Error::Unrecorded { project: snapshot.project.clone() }),
+    }
+}
+
+/// The programs that were shown with a grant, of those who are asked about.
+fn recorded(grant: &Grant, whose: &Whose) -> Option<Vec<Program>> {
+    let programs = grant.programs.as_ref()?.iter();
+    Some(programs.filter(|program| whose.includes(&program.who)).cloned().collect())
+}
+
+pub(crate) fn same_programs(before: &[Program], now: &Programs) -> Result<(), Error> {
+    let moved: Vec<Moved> = moved::between(before, &now.found);
+    if !moved.is_empty() {
+        return Err(Error::Programs(moved));
+    }
+    match now.missing.first() {
+        None => Ok(()),
+        Some((who, reason)) => Err(Error::Missing { who: who.to_string(), reason: reason.clone() }),
+    }
+}
+
+fn digest_of(grant: &Grant) -> Digest {
+    review::digest(grant.consent, grant.programs.as_deref().unwrap_or_default())
 }
 
 fn locked(snapshot: &Snapshot) -> Result<(), Error> {
@@ -293,8 +433,8 @@ fn settle(log: &MachineLog, change: String, happened: bool) -> Result<(), Error>
     Ok(())
 }
 
-fn now() -> jiff::Timestamp {
-    jiff::Timestamp::now()
+fn now() -> String {
+    format!("{:.0}", jiff::Timestamp::now())
 }
 
 #[cfg(test)]

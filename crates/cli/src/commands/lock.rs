@@ -81,6 +81,10 @@ fn check(snapshot: &Snapshot, json: bool) -> Done {
         return Err(Failure::user("there is no lock").next("ringfence lock"));
     }
     show(&moved);
+    crate::changes::since_lock(snapshot, &moved, &home()?)?
+        .lines()
+        .iter()
+        .for_each(|l| out::data(l));
     if moved.is_empty() {
         out::say("the lock holds");
         Ok(ExitCode::SUCCESS)

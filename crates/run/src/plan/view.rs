@@ -65,6 +65,13 @@ impl Plan {
             );
         }
         limits(self, &mut say);
+        for program in self.bundle.programs() {
+            let file = program.path.display();
+            say("program", format!("{}: {file} ({}), as trusted", program.who, program.digest));
+        }
+        for row in self.bundle.warnings() {
+            say("warning", format!("{} {}: not as the lock pins it", row.kind, row.name));
+        }
         View {
             version: 1,
             project: self.project().display().to_string(),

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_bundle::{
-    Drift, Egress, HostRule, Isolation, Manifest, OnTimeout, Pattern, Pin, SecretName, Server,
-    Snapshot, Source, Template, Transport, floor,
+    Drift, Egress, HostRule, Isolation, Lock, Manifest, OnTimeout, Pattern, Pin, SecretName,
+    Server, Source, Template, Transport, Who, floor, named,
 };
 use serde::Serialize;
 
-use crate::State;
+use super::asked::Review;
+use super::tools::{ToolsCard, tools_card};
+use crate::{Moved, State};
 
 /// Everything that consent is about. Text in it is as declared, not escaped; [`Card::lines`] escapes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -17,8 +19,12 @@ pub struct Card {
     pub project: String,
     /// Whether these bytes are trusted now.
     pub state: State,
-    /// What consent is given to.
+    /// Digest of manifest, overlay and lock.
     pub consent_digest: String,
+    /// What consent is given to: `consent_digest`, and each of `programs`.
+    pub review_digest: String,
+    /// When the grant was given that is in the store now, RFC 3339.
+    pub granted: Option<String>,
     /// `[agent]`
     pub agent: Option<AgentCard>,
     /// The isolation that a run gets at least.
@@ -27,12 +33,20 @@ pub struct Card {
     pub image: Option<String>,
     /// The agent's program and arguments; empty when they come from the command line.
     pub command: Vec<String>,
+    /// Files of the project that it runs and that the lock pins.
+    pub agent_files: Vec<String>,
     /// Adapter whose state is kept between runs.
     pub keeps_state_of: Option<String>,
     /// Where the agent itself may connect to.
     pub network: NetworkCard,
     /// MCP servers.
     pub servers: Vec<ServerCard>,
+    /// Files that commands run and that the lock does not pin: they are kept in the grant.
+    pub programs: Vec<ProgramCard>,
+    /// Commands whose files could not be found or read: whose, and why.
+    pub missing_programs: Vec<(String, String)>,
+    /// Programs that are not those of the grant.
+    pub moved_programs: Vec<Moved>,
     /// Names of secrets, and who gets them.
     pub secrets: Vec<SecretCard>,
     /// Host variables that enter the sandbox: the agent can read them and send them wherever it may
@@ -122,6 +136,21 @@ pub struct ServerCard {
     pub tools: Tools,
     /// Which methods beyond tools, ping and the handshake.
     pub methods: Vec<String>,
+    /// Files of the project that it runs and that the lock pins.
+    pub project_files: Vec<String>,
+    /// What the lock pins of its tools; `None`: what it offers is not pinned.
+    pub pinned_tools: Option<ToolsCard>,
+}
+
+/// One file that a command runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProgramCard {
+    /// `agent`, or a server's name.
+    pub whose: String,
+    /// The file, no link on the way.
+    pub path: String,
+    /// Digest of its bytes.
+    pub digest: String,
 }
 
 /// One secret.
@@ -175,10 +204,16 @@ pub struct Content {
     pub source: String,
 }
 
-/// Builds the card of a snapshot; `state` and `drift` are what [`crate::Store::state`] said.
-#[must_use]
-pub fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
+/// Builds the card of a review.
+pub(super) fn card(review: &Review) -> Card {
+    let snapshot = review.snapshot();
     let manifest = &snapshot.manifest;
+    let ours = project_files(review);
+    let program = |it: &ringfence_bundle::Program| ProgramCard {
+        whose: whose(&it.who),
+        path: it.path.to_string_lossy().into_owned(),
+        digest: it.digest.to_string(),
+    };
     let files = &manifest.policy.filesystem;
     let agent = manifest.agent.as_ref().map(|agent| AgentCard {
         name: agent.name.clone(),
@@ -198,8 +233,10 @@ pub fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
     let floor = floor(&manifest.capabilities);
     Card {
         project: snapshot.project.to_string_lossy().into_owned(),
-        state,
+        state: review.state(),
         consent_digest: snapshot.consent_digest().to_string(),
+        review_digest: review.digest().to_string(),
+        granted: review.granted().map(|grant| grant.at.clone()),
         agent,
         isolation: manifest.sandbox.isolation.map_or(floor, |declared| declared.max(floor)),
         image: manifest.sandbox.image.clone(),
@@ -209,7 +246,23 @@ pub fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
             egress: manifest.sandbox.network.egress,
             hosts: hosts(&manifest.sandbox.network.allowed_hosts),
         },
-        servers: manifest.servers.iter().map(|(name, it)| server(name.as_str(), it)).collect(),
+        agent_files: ours.get("agent").cloned().unwrap_or_default(),
+        servers: manifest
+            .servers
+            .iter()
+            .map(|(name, it)| {
+                let files = ours.get(&format!("server {name}")).cloned().unwrap_or_default();
+                server(name.as_str(), it, files, snapshot.lock.as_ref())
+            })
+            .collect(),
+        programs: review.programs().found.iter().map(program).collect(),
+        missing_programs: review
+            .programs()
+            .missing
+            .iter()
+            .map(|(who, reason)| (whose(who), reason.clone()))
+            .collect(),
+        moved_programs: review.moved(),
         secrets: secrets(manifest),
         credentials: manifest.sandbox.credentials.iter().map(ToString::to_string).collect(),
         read: files.read.as_deref().map(patterns),
@@ -240,12 +293,37 @@ pub fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
             .collect(),
         content: content(manifest),
         pins: pins.cloned().collect(),
-        drift: drift.to_vec(),
+        drift: review.drift().to_vec(),
         locked: snapshot.lock.is_some(),
     }
 }
 
-fn server(name: &str, server: &Server) -> ServerCard {
+fn whose(who: &Who) -> String {
+    match who {
+        Who::Agent => "agent".to_owned(),
+        Who::Server(name) => format!("server {name}"),
+    }
+}
+
+/// By whom they are run: files of the project, as far as the lock pins them.
+fn project_files(review: &Review) -> BTreeMap<String, Vec<String>> {
+    let snapshot = review.snapshot();
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (who, path, _) in named(&snapshot.manifest, &snapshot.project) {
+        let Ok(real) = path.canonicalize() else { continue };
+        let inside = real.strip_prefix(&snapshot.project).ok().and_then(|path| path.to_str());
+        let pinned = |path: &&str| {
+            let lock = snapshot.lock.as_ref();
+            lock.is_some_and(|lock| lock.pin(ringfence_bundle::Kind::Program, path).is_some())
+        };
+        if let Some(path) = inside.filter(pinned) {
+            found.entry(whose(&who)).or_default().push(path.to_owned());
+        }
+    }
+    found
+}
+
+fn server(name: &str, server: &Server, files: Vec<String>, lock: Option<&Lock>) -> ServerCard {
     let tools = match server.tools.as_deref() {
         None => Tools::All,
         Some([]) => Tools::None,
@@ -260,6 +338,8 @@ fn server(name: &str, server: &Server) -> ServerCard {
         hosts: Vec::new(),
         tools,
         methods: server.methods.clone(),
+        project_files: files,
+        pinned_tools: lock.and_then(|lock| lock.tools_of(name)).map(tools_card),
     };
     match &server.transport {
         Transport::Http { url, headers } => {

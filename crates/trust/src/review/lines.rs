@@ -1,7 +1,6 @@
 //! The card as plain lines for a terminal.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use super::card::{Card, ServerCard, Tools, word};
 use super::text::{quoted, shown};
@@ -55,9 +54,11 @@ impl Card {
         lines.head(&format!("{}: {state}", text(&self.project)));
         self.agent_lines(&mut lines);
         self.server_lines(&mut lines);
+        self.program_lines(&mut lines);
         self.reach_lines(&mut lines);
         self.content_lines(&mut lines);
         lines.head(&format!("Consent digest: {}", self.consent_digest));
+        lines.head(&format!("Review digest, what a yes is for: {}", self.review_digest));
         lines.0
     }
 
@@ -81,7 +82,7 @@ impl Card {
         if self.command.is_empty() {
             lines.row("runs: what the command line names");
         } else {
-            lines.row(format!("runs: {}{}", command(&self.command), self.unpinned(&self.command)));
+            lines.row(format!("runs: {}{}", command(&self.command), pinned(&self.agent_files)));
         }
         if let Some(image) = &self.image {
             lines.row(format!("image: {}", text(image)));
@@ -112,7 +113,7 @@ impl Card {
             lines.row(format!(
                 "  starts on this machine: {}{}",
                 command(program),
-                self.unpinned(program)
+                pinned(&server.project_files)
             ));
             let hosts =
                 if server.hosts.is_empty() { "nothing".to_owned() } else { joined(&server.hosts) };
@@ -131,17 +132,30 @@ impl Card {
         if !server.methods.is_empty() {
             lines.row(format!("  further methods: {}", joined(&server.methods)));
         }
+        match &server.pinned_tools {
+            Some(pins) => pins.lines().iter().for_each(|line| lines.row(format!("  {line}"))),
+            None => lines.row("  tools not pinned: run ringfence lock --tools"),
+        }
     }
 
-    /// Says so when the program is a file of the project: no digest holds its bytes, and who may
-    /// write there may exchange it.
-    fn unpinned(&self, words: &[String]) -> &'static str {
-        let own = words.first().is_some_and(|program| {
-            let program = Path::new(program);
-            program.components().count() > 1
-                && Path::new(&self.project).join(program).starts_with(&self.project)
-        });
-        if own { "  (a file of the project: its bytes are NOT pinned)" } else { "" }
+    fn program_lines(&self, lines: &mut Lines) {
+        lines.list(
+            "Programs of this machine that these commands run (kept with your yes; what they load in \
+             turn is not)",
+            self.programs
+                .iter()
+                .map(|it| format!("{}: {} ({})", text(&it.whose), text(&it.path), it.digest)),
+        );
+        lines.list(
+            "NOT FOUND on this machine",
+            self.missing_programs
+                .iter()
+                .map(|(whose, reason)| format!("{}: {}", text(whose), text(reason))),
+        );
+        lines.list(
+            "NOT the programs that were trusted",
+            self.moved_programs.iter().map(ToString::to_string),
+        );
     }
 
     fn reach_lines(&self, lines: &mut Lines) {
@@ -245,6 +259,14 @@ impl Card {
             }),
         );
     }
+}
+
+/// What of a command lies in the project. Its bytes are in the lock.
+fn pinned(files: &[String]) -> String {
+    if files.is_empty() {
+        return String::new();
+    }
+    format!("  (of the project, pinned: {}; what they load in turn is not)", joined(files))
 }
 
 fn pairs(title: &str, between: &str, pairs: &BTreeMap<String, String>, lines: &mut Lines) {

@@ -34,6 +34,21 @@ pub fn shown(text: &str, most: usize) -> String {
     out
 }
 
+/// A line of a file, for a list of changes: as [`shown`], but spaces that indent it stay (at most 40),
+/// and a space at its end is written as `\u{20}`.
+#[must_use]
+pub fn shown_line(line: &str, most: usize) -> String {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let (indent, rest) = line.split_at(indent.min(40));
+    let Some(before) = rest.strip_suffix(' ').filter(|rest| !rest.is_empty()) else {
+        return format!("{indent}{}", shown(rest, most));
+    };
+    if before.chars().count() >= most || before.ends_with(' ') {
+        return format!("{indent}{}", shown(rest, most));
+    }
+    format!("{indent}{}\\u{{20}}", shown(before, most))
+}
+
 /// One argument of a command, quoted where its ends or its words would not be clear.
 pub(super) fn quoted(text: &str, most: usize) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);

@@ -3,25 +3,29 @@ use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use ringfence_bundle::{Digest, Lock, Objects, Snapshot};
+use ringfence_bundle::{Lock, Objects, Snapshot, Whose};
 use ringfence_record::{Event, MachineLog, VerifyOptions, read_machine, verify};
 
 use super::{State, Store, TrustedBundle};
-use crate::Error;
+use crate::{Error, Review};
 
 const MANIFEST: &str = "version = 1\n\n[instructions.team]\npath = \"./team.md\"\n";
 
-struct Scene {
-    _folder: tempfile::TempDir,
-    home: PathBuf,
-    project: PathBuf,
-    store: Store,
-    log: MachineLog,
+pub(crate) struct Scene {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) home: PathBuf,
+    pub(crate) project: PathBuf,
+    pub(crate) store: Store,
+    pub(crate) log: MachineLog,
 }
 
 impl Scene {
     /// A locked project, not trusted yet.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        Self::of(MANIFEST)
+    }
+
+    pub(crate) fn of(manifest: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("home");
         let project = folder.path().join("project");
@@ -29,22 +33,22 @@ impl Scene {
         let project = project.canonicalize().unwrap();
         let log = MachineLog::of_machine(&home).unwrap();
         let store = Store::new(&home);
-        let scene = Self { _folder: folder, home, project, store, log };
-        scene.write("ringfence.toml", MANIFEST);
+        let scene = Self { folder, home, project, store, log };
+        scene.write("ringfence.toml", manifest);
         scene.write("team.md", "Be kind.\n");
         scene.lock();
         scene
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.project.join(".ringfence").join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).unwrap();
     }
 
-    fn lock(&self) {
+    pub(crate) fn lock(&self) {
         let snapshot = Snapshot::read_without_lock(&self.project).unwrap();
         self.write(
             "ringfence.lock",
@@ -54,31 +58,35 @@ impl Scene {
         );
     }
 
-    fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot::read(&self.project).unwrap()
     }
 
-    fn grant(&self) -> Result<(), Error> {
-        let snapshot = self.snapshot();
-        self.store.grant(&snapshot, &snapshot.consent_digest().to_string(), &self.log)
+    pub(crate) fn grant(&self) -> Result<(), Error> {
+        let review = self.store.review(self.snapshot(), None)?;
+        self.store.grant(&review, &review.digest().to_string(), &self.log)
     }
 
-    fn check(&self) -> Result<TrustedBundle, Error> {
-        self.store.check(self.snapshot())
+    pub(crate) fn review(&self) -> Review {
+        self.store.review(self.snapshot(), None).unwrap()
     }
 
-    fn state(&self) -> State {
-        self.store.state(&self.snapshot()).unwrap().0
+    pub(crate) fn check(&self) -> Result<TrustedBundle, Error> {
+        self.store.check(self.snapshot(), None, Whose::All)
     }
 
-    fn trusted() -> (Self, TrustedBundle) {
+    pub(crate) fn state(&self) -> State {
+        self.review().state()
+    }
+
+    pub(crate) fn trusted() -> (Self, TrustedBundle) {
         let scene = Self::new();
         scene.grant().unwrap();
         let bundle = scene.check().unwrap();
         (scene, bundle)
     }
 
-    fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<Event> {
         read_machine(&self.home)
             .unwrap()
             .into_iter()
@@ -147,15 +155,16 @@ fn without_a_lock_nothing_is_granted() {
 #[test]
 fn consent_to_other_bytes_is_no_consent() {
     let scene = Scene::new();
-    let snapshot = scene.snapshot();
-    let good = snapshot.consent_digest().to_string();
-    for given in ["", "yes", &good.to_uppercase(), &good[..good.len() - 1], "\u{1b}[2J"] {
-        let error = scene.store.grant(&snapshot, given, &scene.log).expect_err(given);
+    let review = scene.review();
+    let good = review.digest().to_string();
+    let bundle = review.snapshot().consent_digest().to_string();
+    for given in ["", "yes", &bundle, &good.to_uppercase(), &good[..good.len() - 1], "\u{1b}[2J"] {
+        let error = scene.store.grant(&review, given, &scene.log).expect_err(given);
         assert!(matches!(&error, Error::WrongDigest { .. }));
         assert!(!error.to_string().contains('\u{1b}'));
     }
     assert!(scene.events().is_empty() && scene.store.grants().unwrap().is_empty());
-    scene.store.grant(&snapshot, &good, &scene.log).expect("control");
+    scene.store.grant(&review, &good, &scene.log).expect("control");
 }
 
 #[test]
@@ -173,12 +182,13 @@ fn every_change_is_told_before_and_after() {
     for pair in events.chunks(2) {
         match pair {
             [
-                Event::TrustIntended { action, project, consent, change },
+                Event::TrustIntended { action, project, consent, change, review },
                 Event::TrustSettled { change: same, result },
             ] => {
                 assert_eq!((change, result.as_str()), (same, "done"));
                 assert_eq!(Path::new(project), scene.project);
                 assert_eq!(*consent, bundle.consent().to_string());
+                assert_eq!(*review, Some(scene.review().digest().to_string()));
                 told.push(action.clone());
             }
             other => panic!("{other:?}"),
@@ -199,6 +209,7 @@ fn a_change_left_half_done_is_settled_by_what_the_store_holds() {
                 project: scene.project.to_str().unwrap().to_owned(),
                 consent: consent.to_owned(),
                 change: change.to_owned(),
+                review: None,
             })
             .unwrap();
     };
@@ -231,8 +242,9 @@ fn a_store_that_is_not_a_store_trusts_nothing_and_stays_as_it_is() {
     let cases = [
         String::new(),
         "{}".to_owned(),
-        good.replace("\"version\": 1", "\"version\": 2"),
-        good.replace("\"version\": 1", "\"version\": 1, \"more\": 0"),
+        good.replace("\"version\": 2", "\"version\": 3"),
+        good.replace("\"version\": 2", "\"version\": 1"),
+        good.replace("\"version\": 2", "\"version\": 2, \"more\": 0"),
         good.replace("\"at\"", "\"when\""),
         good.replace("sha256:", "sha512:"),
         good.replace(row, &format!("{row},{row}")),
@@ -351,8 +363,8 @@ fn many_grants_at_once_all_count() {
             let scene = &scene;
             scope.spawn(move || {
                 let snapshot = Snapshot::read(project).unwrap();
-                let digest: Digest = snapshot.consent_digest();
-                scene.store.grant(&snapshot, &digest.to_string(), &scene.log).unwrap();
+                let review = scene.store.review(snapshot, None).unwrap();
+                scene.store.grant(&review, &review.digest().to_string(), &scene.log).unwrap();
             });
         }
     });
@@ -360,4 +372,131 @@ fn many_grants_at_once_all_count() {
     assert!(projects.iter().all(|project| grants.contains_key(project)));
     assert_eq!(scene.events().len(), 16);
     assert!(verify(&scene.home, &VerifyOptions::default()).unwrap().findings.is_empty());
+}
+
+/// A program of the machine, in a folder of its own.
+fn machine_program(scene: &Scene, folder: &str, name: &str, text: &str) -> PathBuf {
+    let folder = scene.folder.path().join(folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join(name);
+    std::fs::write(&file, text).unwrap();
+    set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    file.canonicalize().unwrap()
+}
+
+const SERVER: &str = "version = 1\n[sandbox]\ncommand = [\"true\"]\n[servers.s]\ntype = \"stdio\"\ncommand = \"tool\"\n";
+
+#[test]
+fn a_program_that_is_another_is_named_with_what_it_was() {
+    let scene = Scene::of(SERVER);
+    let first = machine_program(&scene, "one", "tool", "first");
+    let (one, two) = (scene.folder.path().join("one"), scene.folder.path().join("two"));
+    let path =
+        |list: &[&Path]| std::env::join_paths(list.iter().chain([&Path::new("/usr/bin")])).unwrap();
+    let search = path(&[&two, &one]);
+    let review = || scene.store.review(scene.snapshot(), Some(&search)).unwrap();
+    let check = |whose| scene.store.check(scene.snapshot(), Some(&search), whose);
+    scene.store.grant(&review(), &review().digest().to_string(), &scene.log).unwrap();
+    let bundle = check(Whose::All).expect("control");
+    assert!(bundle.programs().iter().any(|program| program.path == first));
+    let server = ringfence_bundle::Who::Server("s".to_owned());
+    bundle.prove_program(&server, &first, Some(&search)).expect("control");
+
+    // Other bytes, the same file.
+    let before = review().digest();
+    std::fs::write(&first, "other").unwrap();
+    assert_ne!(review().digest(), before);
+    assert_eq!(review().state(), State::Changed);
+    for error in [
+        check(Whose::All).map(drop).expect_err("swapped"),
+        check(Whose::Servers).map(drop).expect_err("swapped"),
+        bundle.prove_program(&server, &first, Some(&search)).expect_err("swapped"),
+    ] {
+        let Error::Programs(moved) = &error else { panic!("{error}") };
+        let [moved] = &moved[..] else { panic!("{moved:?}") };
+        assert_eq!(moved.before.as_ref().unwrap().path, first);
+        assert_ne!(moved.before.as_ref().unwrap().digest, moved.now.as_ref().unwrap().digest);
+        assert!(error.to_string().contains("server `s`: trusted "), "{error}");
+    }
+    std::fs::write(&first, "first").unwrap();
+    check(Whose::All).expect("control");
+
+    // Another that is found first.
+    let second = machine_program(&scene, "two", "tool", "first");
+    let error = check(Whose::All).expect_err("found first");
+    assert!(matches!(&error, Error::Programs(moved)
+        if moved[0].now.as_ref().unwrap().path == second));
+    bundle.prove_program(&server, &first, Some(&search)).expect_err("found first");
+    std::fs::remove_file(&second).unwrap();
+    // The same, but a link to it: what starts is the file, which is the one that was trusted.
+    symlink(&first, &second).unwrap();
+    check(Whose::All).expect("the same file by a link");
+    let other = machine_program(&scene, "three", "tool", "other");
+    std::fs::remove_file(&second).unwrap();
+    symlink(&other, &second).unwrap();
+    assert!(matches!(check(Whose::All), Err(Error::Programs(_))), "the link leads elsewhere now");
+    std::fs::remove_file(&second).unwrap();
+    check(Whose::All).expect("control");
+    bundle.prove_program(&server, &other, Some(&search)).expect_err("not the file that was proved");
+
+    // Gone.
+    std::fs::remove_file(&first).unwrap();
+    assert!(matches!(check(Whose::All), Err(Error::Programs(moved)) if moved[0].now.is_none()));
+}
+
+#[test]
+fn the_agents_program_is_not_judged_when_a_person_typed_another() {
+    let scene = Scene::of("version = 1\n[sandbox]\ncommand = [\"tool\"]\n");
+    let file = machine_program(&scene, "one", "tool", "first");
+    let search = scene.folder.path().join("one").into_os_string();
+    let review = scene.store.review(scene.snapshot(), Some(&search)).unwrap();
+    scene.store.grant(&review, &review.digest().to_string(), &scene.log).unwrap();
+    let check = |whose| scene.store.check(scene.snapshot(), Some(&search), whose);
+    check(Whose::All).expect("control");
+    std::fs::write(&file, "other").unwrap();
+    assert!(matches!(check(Whose::All), Err(Error::Programs(_))));
+    let bundle = check(Whose::Servers).expect("it is not started");
+    assert!(bundle.programs().is_empty() && scene.store.still(&bundle));
+}
+
+#[test]
+fn what_is_not_there_is_said_and_starts_nothing() {
+    let scene = Scene::of(SERVER);
+    let review = scene.store.review(scene.snapshot(), None).unwrap();
+    assert_eq!(review.programs().missing.len(), 1, "{:?}", review.programs());
+    assert!(review.card().lines().join("\n").contains("NOT FOUND on this machine\n  server s: "));
+    scene.store.grant(&review, &review.digest().to_string(), &scene.log).unwrap();
+    let check = || scene.store.check(scene.snapshot(), None, Whose::All);
+    assert!(matches!(check(), Err(Error::Missing { .. })));
+}
+
+#[test]
+fn a_yes_of_the_version_before_counts_as_changed() {
+    let (scene, bundle) = Scene::trusted();
+    let path = scene.home.join("trust.json");
+    let good = std::fs::read_to_string(&path).unwrap();
+    let old = good.replace("\"version\": 2", "\"version\": 1");
+    let old = old.replace(",\n      \"programs\": []", "");
+    assert!(!old.contains("programs"), "{old}");
+    std::fs::write(&path, old).unwrap();
+    assert_eq!(scene.state(), State::Changed);
+    assert!(matches!(scene.check(), Err(Error::Unrecorded { .. })));
+    assert!(!scene.store.still(&bundle));
+    scene.grant().unwrap();
+    scene.check().expect("asked anew");
+}
+
+#[test]
+fn a_setting_that_drifted_warns_and_anything_else_refuses() {
+    let manifest = format!("{MANIFEST}\n[settings.claude-code]\nmodel = \"opus\"\n");
+    let scene = Scene::of(&manifest);
+    scene.grant().unwrap();
+    assert!(scene.check().unwrap().warnings().is_empty(), "control");
+    scene.write("ringfence.toml", &manifest.replace("opus", "haiku"));
+    assert!(matches!(scene.check(), Err(Error::Changed { .. })), "consent covers it first");
+    scene.grant().expect("a yes to the new value, not locked anew");
+    let bundle = scene.check().expect("it warns");
+    assert_eq!(bundle.warnings()[0].name, "claude-code.model");
+    scene.write("team.md", "Be cruel.\n");
+    assert!(matches!(scene.check(), Err(Error::Drifted(drift)) if drift.len() == 1));
 }
