@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::consent::consent_of;
 use crate::files::{self, ReadError};
 use crate::pins::{Elsewhere, Found};
-use crate::source::{MAX_BYTES, Source};
+use crate::source::{MAX_BYTES, MAX_LOCK_BYTES, Source};
 use crate::{
     Diagnostic, Digest, Error, Id, Kind, Lock, Manifest, Objects, Place, Severity, parse, pins,
 };
@@ -78,7 +78,7 @@ pub enum Reason {
 
 impl Snapshot {
     /// Reads `<project>/.ringfence/`: manifest, overlay and lock, without following a symlink at any
-    /// of the three, each at most 4 MiB.
+    /// of the three, manifest and overlay of at most 4 MiB, the lock of at most 16 MiB.
     ///
     /// # Errors
     /// [`crate::Error`]: no manifest, not a regular file, too large, not UTF-8, or everything the
@@ -234,8 +234,13 @@ fn shown(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
+/// How many bytes one of the three files may have.
+pub(crate) fn most(name: &str) -> u64 {
+    (if name == LOCK { MAX_LOCK_BYTES } else { MAX_BYTES }) as u64
+}
+
 fn read_one(root: std::os::fd::BorrowedFd<'_>, name: &str) -> Result<Option<Vec<u8>>, Problem> {
-    match files::read_file(root, &format!("{FOLDER}/{name}"), MAX_BYTES as u64) {
+    match files::read_file(root, &format!("{FOLDER}/{name}"), most(name)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(ReadError::Absent) => Ok(None),
         Err(ReadError::Io(error)) => Err(Problem::Io(error)),
