@@ -289,6 +289,7 @@ impl World {
         let trust = Arc::new(Yes(AtomicBool::new(true)));
         let gateway = Gateway::assemble(
             servers,
+            &[],
             Arc::clone(&journal) as Arc<dyn Journal>,
             judge,
             Arc::clone(&trust) as Arc<dyn Trust>,
