@@ -120,10 +120,13 @@ impl Frozen {
         current: bool,
     ) -> Verdict {
         let digest = tool_digest(definition);
-        if current && self.first.contains_key(tool) {
-            self.now.insert(tool.to_owned(), digest);
+        let known = self.now.get_mut(tool);
+        // A page shows no second tool whose name can be taken for this one: the whole list did.
+        let unfit = known.is_none() && self.first.contains_key(tool);
+        if let (true, Some(now)) = (current, known) {
+            *now = digest;
         }
-        self.judge(server, tool, Some(&digest))
+        self.judge(server, tool, (!unfit).then_some(&digest))
     }
 
     fn judge(&self, server: &ServerId, tool: &str, now: Option<&Digest>) -> Verdict {

@@ -130,3 +130,21 @@ fn with_pins_the_lock_is_the_first_list_and_both_digests_are_named() {
     let (frozen, _) = Frozen::take(Some(frozen), &listed(&[a, json!({"name": "A"})]));
     assert_eq!((pin(&frozen, "a"), pin(&frozen, "A")), (Pin::Gone, Pin::Unknown));
 }
+
+#[test]
+fn a_page_does_not_bring_back_what_the_whole_list_dropped() {
+    let read = json!({"name": "read"});
+    for frozen in [pinned(std::slice::from_ref(&read)), Frozen::take(None, &tools(&["read"])).0] {
+        let definition =
+            if frozen.pinned { read.clone() } else { json!({"name": "read", "description": "d"}) };
+        let now = listed(&[definition.clone(), json!({"name": "READ"})]);
+        let (mut frozen, dropped) = Frozen::take(Some(frozen), &now);
+        assert_eq!(dropped.len(), 2);
+        assert_eq!(frozen.see(&s(), "read", &definition, true).pin, Pin::Gone);
+        assert_eq!(pin(&frozen, "read"), Pin::Gone);
+        // Alone again, it is what it was.
+        let (mut frozen, _) =
+            Frozen::take(Some(frozen), &listed(std::slice::from_ref(&definition)));
+        assert_eq!(frozen.see(&s(), "read", &definition, true).pin, Pin::Same);
+    }
+}
