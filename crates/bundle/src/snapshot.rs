@@ -11,7 +11,8 @@ use crate::files::{self, ReadError};
 use crate::pins::{Elsewhere, Found};
 use crate::source::{MAX_BYTES, MAX_LOCK_BYTES, Source};
 use crate::{
-    Diagnostic, Digest, Error, Id, Kind, Lock, Manifest, Objects, Place, Severity, parse, pins,
+    Diagnostic, Digest, Error, Id, Kind, Lock, Manifest, Objects, Place, Severity, ToolPins, parse,
+    pins,
 };
 
 #[cfg(test)]
@@ -217,6 +218,17 @@ impl Snapshot {
     #[must_use]
     pub fn definitions(&self) -> BTreeMap<(Kind, String), Vec<u8>> {
         pins::definition_bytes(&self.manifest)
+    }
+
+    /// What a server offered when it was last asked, as long as it is declared as it was then; `None`
+    /// where it is unpinned.
+    #[must_use]
+    pub fn tool_pins(&self, server: &Id) -> Option<&ToolPins> {
+        let lock = self.lock.as_ref()?;
+        let key = (Kind::Server, server.to_string());
+        let now = Digest::framed(key.0.as_str(), &[self.definitions().get(&key)?]);
+        let pins = lock.tools_of(server.as_str())?;
+        (lock.digest(key.0, &key.1) == Some(now)).then_some(pins)
     }
 
     /// Everything that is declared with a source: kind, name, where its bytes come from.

@@ -84,6 +84,10 @@ pub(crate) struct Lock {
     /// Write nothing; status 1 when the lock is missing or no longer holds
     #[arg(long)]
     pub(crate) check: bool,
+    /// Ask these servers, or all, what they offer, and pin that too; needs trust, and asks for it
+    /// again where something moved. With --check: say what moved. Without it nobody is contacted
+    #[arg(long, num_args = 0.., value_name = "SERVER")]
+    pub(crate) tools: Option<Vec<String>>,
     /// Print JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
