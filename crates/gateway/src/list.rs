@@ -12,7 +12,7 @@ use crate::Gateway;
 use crate::call::{Attempt, JudgedRequest};
 use crate::error::Error;
 use crate::seams::Journal;
-use crate::tools::{Dropped, Frozen, Listed, MOST, Pin, Verdict, lists, shown};
+use crate::tools::{Dropped, Frozen, Listed, MOST, Pin, Verdict, lists};
 
 /// Pages of a list. More than any server has.
 const PAGES: usize = 1000;
@@ -165,7 +165,7 @@ impl Gateway {
                 }
                 let Verdict { pin, rule, .. } = frozen.see(server, name, tool, current);
                 if pin != Pin::Same {
-                    dropped.push(Dropped { name: shown(name), check: "pin", rule });
+                    dropped.push(Dropped::pinned(name, rule));
                     return false;
                 }
                 self.judge.tool(server, name).allowed

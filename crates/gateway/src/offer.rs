@@ -32,9 +32,9 @@ pub struct Offer {
 /// A tool that is offered to nobody.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit {
-    /// Its name, escaped and shortened.
+    /// Its name as the server spells it, hostile text; at most 80 characters.
     pub name: String,
-    /// In words, the name among them.
+    /// In words, fit to print.
     pub why: String,
 }
 
@@ -82,8 +82,11 @@ impl Gateway {
         tools.sort_by_cached_key(name);
         let missing = declared.unwrap_or_default().iter();
         let missing = missing.filter(|tool| !fit.contains_key(tool.as_str())).cloned().collect();
-        let unfit = |Dropped { name, rule, .. }| Unfit { name, why: rule };
-        let unfit = dropped.into_iter().map(unfit).collect();
+        let unfit = |dropped: &Dropped| {
+            let (name, why) = (dropped.given.clone(), dropped.why().to_owned());
+            Unfit { name, why }
+        };
+        let unfit = dropped.iter().map(unfit).collect();
         Ok(Offer { instructions, tools, unfit, missing })
     }
 

@@ -14,11 +14,16 @@ pub(crate) const MOST: usize = 10_000;
 /// Names that are spelled out where many are alike: the text stands once for each of them.
 const NAMED: usize = 3;
 
+/// Characters of a name that are shown.
+const SHOWN: usize = 80;
+
 /// Why a tool of a list is not offered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Dropped {
     /// Escaped.
     pub(crate) name: String,
+    /// As the server spells it, at most 80 characters.
+    pub(crate) given: String,
     /// `name` or `pin`, as in a decision.
     pub(crate) check: &'static str,
     /// In words, the name among them.
@@ -28,8 +33,19 @@ pub(crate) struct Dropped {
 impl Dropped {
     /// For what a name is.
     fn named(name: &str, why: &str) -> Self {
-        let name = shown(name);
-        Self { check: "name", rule: format!("{name}: {why}"), name }
+        let (given, name) = (name.chars().take(SHOWN).collect(), shown(name));
+        Self { check: "name", rule: format!("{name}: {why}"), name, given }
+    }
+
+    /// For what a pin says.
+    pub(crate) fn pinned(name: &str, rule: String) -> Self {
+        let (given, name) = (name.chars().take(SHOWN).collect(), shown(name));
+        Self { check: "pin", rule, name, given }
+    }
+
+    /// The rule without the name.
+    pub(crate) fn why(&self) -> &str {
+        self.rule.strip_prefix(&format!("{}: ", self.name)).unwrap_or(&self.rule)
     }
 }
 
@@ -172,7 +188,7 @@ impl Frozen {
             .filter(|name| lists(declared, name))
             .map(|name| (name, self.verdict(server, name)))
             .filter(|(_, verdict)| verdict.pin != Pin::Same)
-            .map(|(name, verdict)| Dropped { name: shown(name), check: "pin", rule: verdict.rule })
+            .map(|(name, verdict)| Dropped::pinned(name, verdict.rule))
             .collect()
     }
 }
@@ -237,7 +253,7 @@ fn alike(name: &str) -> String {
 
 /// Escaped for people, at most 80 characters.
 pub(crate) fn shown(name: &str) -> String {
-    name.chars().take(80).flat_map(char::escape_debug).collect()
+    name.chars().take(SHOWN).flat_map(char::escape_debug).collect()
 }
 
 #[cfg(test)]

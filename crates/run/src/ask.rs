@@ -49,9 +49,9 @@ pub struct Asked {
 pub struct Unfit {
     /// Whose it is.
     pub server: ServerId,
-    /// Its name, escaped.
+    /// Its name as the server spells it: hostile text.
     pub name: String,
-    /// Why, in words.
+    /// Why, in words, fit to print.
     pub why: String,
 }
 

@@ -68,7 +68,10 @@ impl<'p> Session<'p> {
             Ok(done) => ended(done),
             Err(error) => Event::RunFinished {
                 status: 255,
-                ended_by: EndedBy::Error.word().into(),
+                ended_by: match error {
+                    Error::Stopped => EndedBy::Stopped.word().into(),
+                    _ => EndedBy::Error.word().into(),
+                },
                 detail: Some(error.to_string()),
             },
         };

@@ -32,7 +32,7 @@ pub(super) fn fit(
             None => pins.push(pin),
             Some((path, hidden)) => {
                 let name = pin.name.to_string();
-                let why = format!("{name}: {path} holds what does not show: {hidden}");
+                let why = format!("{path} holds what does not show: {hidden}");
                 unfit.push(Unfit { server: server.clone(), name, why });
             }
         }
@@ -103,9 +103,9 @@ mod tests {
         assert_eq!(pins.tools.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["fine"]);
         assert_eq!(missing, ["s/gone"]);
         let why: Vec<_> = unfit.iter().map(|unfit| unfit.why.as_str()).collect();
-        assert_eq!(why[0], "a: description holds what does not show: U+202E");
-        assert_eq!(why[1], "b: inputSchema.properties.p.enum[1] holds what does not show: U+200B");
-        assert!(why[2].contains("U+FEFF") && why[2].starts_with("c: _meta"), "{}", why[2]);
+        assert_eq!(why[0], "description holds what does not show: U+202E");
+        assert_eq!(why[1], "inputSchema.properties.p.enum[1] holds what does not show: U+200B");
+        assert!(why[2].contains("U+FEFF") && why[2].starts_with("_meta"), "{}", why[2]);
         assert_eq!(unfit.len(), 7);
         let error = fit(&server, offer(Some("be\u{200b}"), Vec::new())).unwrap_err();
         assert!(error.contains("U+200B at byte 2"), "{error}");

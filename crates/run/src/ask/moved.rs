@@ -67,7 +67,7 @@ pub struct Moved {
 /// A field that moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Field {
-    /// Where it is, such as `inputSchema.properties.path.description`.
+    /// Where it is, such as `inputSchema.properties.path.description`; fit to print.
     pub path: String,
     /// Its words in order: those that stayed shortened, those that came or went at most 4,000
     /// characters each.

@@ -84,7 +84,7 @@ fn show(asked: &Asked, moved: &[Moved]) {
         };
         line(row.how, &what);
         for field in &row.fields {
-            out::data(&format!("           {}: {}", escaped(&field.path), words(field)));
+            out::data(&format!("           {}: {}", field.path, words(field)));
         }
         if row.more > 0 {
             out::data(&format!("           and {} more field(s)", row.more));
@@ -94,8 +94,9 @@ fn show(asked: &Asked, moved: &[Moved]) {
         out::data(&format!("  and {} more; --json has them all", moved.len() - SHOWN));
     }
     for unfit in &asked.unfit {
-        let why = escaped(&unfit.why);
-        out::say(&format!("  {}  {}: {why}", out::paint(Colour::Red, "not pinned"), unfit.server));
+        let (server, name) = (&unfit.server, escaped(&unfit.name));
+        let word = out::paint(Colour::Red, "not pinned");
+        out::say(&format!("  {word}  {server}/{name}: {}", unfit.why));
     }
     for missing in &asked.missing {
         let words = "the manifest lists it, and the server does not offer it";

@@ -54,7 +54,7 @@ fn each_field_is_named_with_its_words() {
         (
             "/description",
             json!("Reads one file of the project and gives its text. And so on."),
-            "description: …f the project and gives its -text.-+text. And so on.+",
+            "description: …he project and gives its text.+ And so on.+",
         ),
         (
             "/inputSchema/properties/path/description",
