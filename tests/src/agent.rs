@@ -8,6 +8,7 @@ use crate::{Output, PYTHON, Project};
 
 const LIBRARY: &str = include_str!("../agents/agent.py");
 const MIRROR: &str = include_str!("../agents/servers.py");
+const OFFERS: &str = include_str!("../agents/offers.py");
 
 /// The findings of an agent, by the name of the case.
 #[derive(Debug)]
@@ -96,6 +97,7 @@ impl Project {
     pub fn python(&self) {
         self.file("agent.py", LIBRARY);
         self.file("mirror.py", MIRROR);
+        self.file("offers.py", OFFERS);
     }
 
     /// Runs this Python text inside `ringfence run`, with the library at hand.

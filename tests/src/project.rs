@@ -197,6 +197,12 @@ impl Project {
         self.ringfence(&["lock"]).ok().done();
     }
 
+    /// `ringfence lock --tools`, which must succeed.
+    #[track_caller]
+    pub fn lock_tools(&self) -> Output {
+        self.ringfence(&["lock", "--tools"]).ok()
+    }
+
     /// The review digest that `trust --preview --json` prints.
     #[track_caller]
     #[must_use]

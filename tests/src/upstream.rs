@@ -108,6 +108,36 @@ impl Upstream {
         })
     }
 
+    /// A server that offers what this value says when it is asked: `instructions` and `tools`. Every
+    /// tool returns its own name.
+    #[must_use]
+    pub fn offering(offer: &Arc<Mutex<Value>>) -> Self {
+        let offer = Arc::clone(offer);
+        Self::with(move |_, message| {
+            let offer = offer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let Some(id) = message.get("id") else { return http("202 Accepted", "", "") };
+            let result = match message["method"].as_str().unwrap_or("") {
+                "initialize" => json!({
+                    "protocolVersion": message["params"]["protocolVersion"],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "upstream", "version": "0"},
+                    "instructions": offer["instructions"],
+                }),
+                "tools/list" => json!({"tools": offer["tools"]}),
+                "tools/call" => {
+                    json!({"content": [{"type": "text", "text": message["params"]["name"]}]})
+                }
+                _ => {
+                    let error = json!({"code": -32601, "message": "no such method"});
+                    let body = json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string();
+                    return http("200 OK", "Content-Type: application/json\r\n", &body);
+                }
+            };
+            let body = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
+            http("200 OK", "Content-Type: application/json\r\n", &body)
+        })
+    }
+
     /// A server that takes connections and never says a word.
     #[must_use]
     pub fn silent() -> Self {

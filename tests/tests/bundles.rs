@@ -18,6 +18,36 @@ args = ["mirror.py"]
 tools = ["raw", "environment"]
 "#;
 
+/// One stdio server that offers what `offer.json` says.
+pub(crate) const OFFERS: &str = r#"version = 1
+
+[agent]
+name = "case"
+
+[servers.offers]
+type = "stdio"
+command = "/usr/bin/python3"
+args = ["offers.py"]
+"#;
+
+/// A project with [`OFFERS`], or another manifest, whose server offers this, trusted with its tools
+/// pinned.
+pub(crate) fn pinned(
+    who: ringfence_tests::Who,
+    manifest: &str,
+    offer: &serde_json::Value,
+) -> Project {
+    let project = Project::new(who);
+    project.python();
+    project.manifest(manifest);
+    project.file("offer.json", offer.to_string());
+    project.lock();
+    project.trust();
+    project.lock_tools().done();
+    project.trust();
+    project
+}
+
 /// [`SMALL`], and these hosts for the agent.
 pub(crate) fn hosts(list: &[&str]) -> String {
     format!("{SMALL}\n[sandbox.network]\nallowed_hosts = {list:?}\n")

@@ -187,6 +187,7 @@ fn house_every_command_has_a_test_file() {
 #[test]
 fn house_every_attack_row_has_a_case() {
     let files = [
+        (1, "tools"),
         (5, "requests"),
         (10, "clone"),
         (12, "own_policy"),

@@ -11,7 +11,7 @@ fn npm() -> PathBuf {
         "{} is missing: `cargo xtask install` makes it",
         folder.display()
     );
-    folder
+    folder.canonicalize().expect("it is there")
 }
 
 /// Whether an ordinary user can reach a folder.
@@ -33,22 +33,26 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// The folder of the installed programs, at a place that the project's user can reach.
+pub(crate) fn reachable_npm(project: &mut Project) -> PathBuf {
+    let npm = npm();
+    if project.who() != Who::Ordinary || open_to_all(&npm) {
+        return npm;
+    }
+    let place = project.root().join("npm");
+    std::fs::create_dir(&place).expect("our own folder");
+    let mount = format!("mount --bind '{}' '{}' && exec \"$@\"", npm.display(), place.display());
+    let words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", &mount, "sh"];
+    project.inside(words.map(str::to_owned).to_vec());
+    place
+}
+
 /// Runs the example's own driver; what it does is what a person would type.
 fn drive(who: Who, cli: &str) -> (Project, Events, String) {
     let mut project = Project::new(who);
     let example = project.root().join("example");
     copy(&repository().join("examples/real-agent"), &example);
-    let mut npm = npm();
-    if who == Who::Ordinary && !open_to_all(&npm) {
-        // The same folder at a place that an ordinary user can reach.
-        let place = project.root().join("npm");
-        std::fs::create_dir(&place).expect("our own folder");
-        let mount =
-            format!("mount --bind '{}' '{}' && exec \"$@\"", npm.display(), place.display());
-        let words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", &mount, "sh"];
-        project.inside(words.map(str::to_owned).to_vec());
-        npm = place;
-    }
+    let npm = reachable_npm(&mut project);
     let program = project.program().display().to_string();
     let scratch = project.path().display().to_string();
     project

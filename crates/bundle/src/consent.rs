@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use crate::files::{self, ReadError};
-use crate::source::MAX_BYTES;
 use crate::{Digest, snapshot};
 
 /// Bytes of manifest, overlay and lock.
@@ -23,7 +22,7 @@ pub fn consent_of(manifest: &[u8], local: Option<&[u8]>, lock: Option<&[u8]>) ->
 }
 
 /// Reads the three files of a project's bundle as [`crate::Snapshot::read`] does, without parsing
-/// them: no symlink is followed, each has at most 4 MiB.
+/// them: no symlink is followed, and the sizes are bounded alike.
 ///
 /// # Errors
 /// When the manifest is missing, or one of them is no regular file, too large or unreadable.
@@ -31,7 +30,7 @@ pub fn read_three(project: &Path) -> io::Result<Three> {
     let root = files::open_root(project)?;
     let read = |name: &str| {
         let path = format!("{}/{name}", snapshot::FOLDER);
-        match files::read_file(root.as_fd(), &path, MAX_BYTES as u64) {
+        match files::read_file(root.as_fd(), &path, snapshot::most(name)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(ReadError::Absent) => Ok(None),
             Err(ReadError::Io(error)) => Err(error),

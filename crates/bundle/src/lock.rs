@@ -136,7 +136,7 @@ impl Lock {
     /// The findings: not text, an unsettled merge, a syntax error, an unknown key, another version,
     /// an unknown kind, a row that is there twice.
     pub fn parse(file: &Path, bytes: &[u8]) -> Result<Self, Vec<Diagnostic>> {
-        let source = Source::from_bytes(file, bytes).map_err(|finding| vec![again(*finding)])?;
+        let source = Source::of_lock(file, bytes).map_err(|finding| vec![again(*finding)])?;
         let fault = |rule, message: String, at: std::ops::Range<usize>| Diagnostic {
             severity: Severity::Error,
             rule,
@@ -242,13 +242,13 @@ fn conflict(text: &str) -> Option<usize> {
     None
 }
 
-/// A TOML basic string (TOML 1.0, strings).
-pub(crate) fn quoted(text: &str) -> String {
+/// A TOML basic string (TOML 1.0, strings); what does not show is escaped.
+pub(crate) fn quoted(value: &str) -> String {
     let mut out = String::from("\"");
-    for c in text.chars() {
+    for c in value.chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => {
+            c if text::is_invisible(c) => {
                 let _ = write!(out, "\\U{:08X}", u32::from(c));
             }
             c => out.push(c),

@@ -9,10 +9,10 @@ use serde::Serialize;
 use crate::consent::consent_of;
 use crate::files::{self, ReadError};
 use crate::pins::{Elsewhere, Found};
-use crate::source::{MAX_BYTES, Source};
+use crate::source::{MAX_BYTES, MAX_LOCK_BYTES, Source};
 use crate::{
     Diagnostic, Digest, Effective, Error, Id, Kind, Lock, Manifest, Objects, Place, Severity,
-    parse, pins,
+    ToolPins, parse, pins,
 };
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ pub enum Reason {
 
 impl Snapshot {
     /// Reads `<project>/.ringfence/`: manifest, overlay and lock, without following a symlink at any
-    /// of the three, each at most 4 MiB.
+    /// of the three, manifest and overlay of at most 4 MiB, the lock of at most 16 MiB.
     ///
     /// # Errors
     /// [`crate::Error`]: no manifest, not a regular file, too large, not UTF-8, or everything the
@@ -231,6 +231,17 @@ impl Snapshot {
         Effective::of(sources.collect())
     }
 
+    /// What a server offered when it was last asked, as long as it is declared as it was then; `None`
+    /// where it is unpinned.
+    #[must_use]
+    pub fn tool_pins(&self, server: &Id) -> Option<&ToolPins> {
+        let lock = self.lock.as_ref()?;
+        let key = (Kind::Server, server.to_string());
+        let now = Digest::framed(key.0.as_str(), &[self.definitions().get(&key)?]);
+        let pins = lock.tools_of(server.as_str())?;
+        (lock.digest(key.0, &key.1) == Some(now)).then_some(pins)
+    }
+
     /// Everything that is declared with a source: kind, name, where its bytes come from.
     pub fn sources(&self) -> impl Iterator<Item = (Kind, &Id, &crate::manifest::Source)> {
         pins::sources(&self.manifest)
@@ -246,8 +257,13 @@ fn shown(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
+/// How many bytes one of the three files may have.
+pub(crate) fn most(name: &str) -> u64 {
+    (if name == LOCK { MAX_LOCK_BYTES } else { MAX_BYTES }) as u64
+}
+
 fn read_one(root: std::os::fd::BorrowedFd<'_>, name: &str) -> Result<Option<Vec<u8>>, Problem> {
-    match files::read_file(root, &format!("{FOLDER}/{name}"), MAX_BYTES as u64) {
+    match files::read_file(root, &format!("{FOLDER}/{name}"), most(name)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(ReadError::Absent) => Ok(None),
         Err(ReadError::Io(error)) => Err(Problem::Io(error)),

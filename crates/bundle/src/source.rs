@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 
 use crate::{Diagnostic, Place, Severity, text};
 
-/// Files of a bundle are at most this long, in bytes.
-pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Manifest and overlay are at most this long, in bytes.
+pub(crate) const MAX_BYTES: usize = 4 * MIB;
+/// A lock is at most this long, in bytes: it may hold the tool definitions of many servers.
+pub(crate) const MAX_LOCK_BYTES: usize = 16 * MIB;
+
+const MIB: usize = 1024 * 1024;
 
 /// One file that was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +31,15 @@ impl Source {
 
     /// Text from bytes, or what makes them unfit: too long, not UTF-8, a byte order mark, a NUL.
     pub(crate) fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self, Box<Diagnostic>> {
+        Self::bounded(file, bytes, MAX_BYTES)
+    }
+
+    /// As [`Source::from_bytes`], for a lock.
+    pub(crate) fn of_lock(file: &Path, bytes: &[u8]) -> Result<Self, Box<Diagnostic>> {
+        Self::bounded(file, bytes, MAX_LOCK_BYTES)
+    }
+
+    fn bounded(file: &Path, bytes: &[u8], most: usize) -> Result<Self, Box<Diagnostic>> {
         let fault = |rule, message: &str, at: usize| {
             let upto = &bytes[..at.min(bytes.len())];
             let line = upto.iter().filter(|b| **b == b'\n').count() + 1;
@@ -44,12 +57,16 @@ impl Source {
                     text: text::display_line(&String::from_utf8_lossy(&rest[..end])),
                     width: 1,
                 }),
-                help: Some("the file must be plain UTF-8 text of at most 4 MiB".to_owned()),
+                help: Some(format!(
+                    "the file must be plain UTF-8 text of at most {} MiB",
+                    most / MIB
+                )),
                 next: Some("ringfence validate".to_owned()),
             })
         };
-        if bytes.len() > MAX_BYTES {
-            return Err(fault("too-large", "the file is larger than 4 MiB", 0));
+        if bytes.len() > most {
+            let message = format!("the file is larger than {} MiB", most / MIB);
+            return Err(fault("too-large", &message, 0));
         }
         if bytes.starts_with(b"\xef\xbb\xbf") {
             return Err(fault("byte-order-mark", "the file begins with a byte order mark", 0));

@@ -104,6 +104,10 @@ pub(crate) struct Lock {
     /// Ask the git hosts that the manifest names what its revisions are now; says whom it asks
     #[arg(long, conflicts_with = "check")]
     pub(crate) fetch: bool,
+    /// Ask these servers, or all, what they offer, and pin that too; needs trust, and asks for it
+    /// again where something moved. With --check: say what moved. Without it nobody is contacted
+    #[arg(long, num_args = 0.., value_name = "SERVER")]
+    pub(crate) tools: Option<Vec<String>>,
     /// Print JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::decide::Course;
 use crate::error::Error;
 use crate::seams::Journal;
-use crate::tools::Pin;
 use crate::upstream::Failure;
 use crate::{Caller, Gateway};
 
@@ -108,16 +107,20 @@ impl Gateway {
                     }
                 }
                 Err(error) => {
+                    // What was found on the way may be the better reason.
+                    course = self.first_steps(server, &request);
                     let rule = format!("the tool definitions cannot be seen: {error}");
-                    course.refuse("pin", Layer::Builtin, &rule, "ringfence report");
-                    cannot_list = Some(error);
+                    if course.is_open() {
+                        course.refuse("pin", Layer::Builtin, &rule, "ringfence report");
+                        cannot_list = Some(error);
+                    }
                 }
             }
         }
         if request.method == "tools/call" && course.is_open() {
             let tool = request.tool().unwrap_or_default();
-            let pin = self.pin(server, tool).unwrap_or(Pin::Unknown);
-            self.last_steps(&mut course, server, &request, pin);
+            let verdict = self.pin(server, tool);
+            self.last_steps(&mut course, server, &request, verdict);
         }
         let list = request.method == "tools/list";
         let passed = self.pass(who, course, server, request, generation).await;
@@ -154,6 +157,10 @@ impl Gateway {
             }
             Err(Failure::Stale) => {
                 settling.end("failed", Some("the server was restarted; judged anew".into()))?;
+                Err(Attempt::Again)
+            }
+            Err(Failure::Stranger(rule)) => {
+                settling.end("failed", Some(rule))?;
                 Err(Attempt::Again)
             }
             Err(Failure::Upstream(UpstreamError::Rpc(error))) => {

@@ -1,16 +1,16 @@
 //! One decision: its steps in order, then its event, and a permit when it allowed.
 
-use ringfence_bundle::ServerId;
+use ringfence_bundle::{ServerId, json_digest};
 use ringfence_policy::{Decision, Layer};
 use ringfence_record::{Event, Outcome, Step};
 use serde_json::Value;
 
+use crate::Gateway;
 use crate::call::JudgedRequest;
 use crate::error::{Error, Refusal};
 use crate::permit::CallPermit;
 use crate::seams::Journal;
-use crate::tools::{Pin, bad_name, shown};
-use crate::{Gateway, digest};
+use crate::tools::{Pin, Verdict, bad_name, shown};
 
 /// The steps taken so far. Nothing is asked after the first refusal.
 #[derive(Debug, Default)]
@@ -77,6 +77,10 @@ impl Gateway {
             course.refuse("server", Layer::Declared, &rule, "declare it in ringfence.toml");
             return course;
         };
+        if let Some(rule) = self.upstreams.stranger(server) {
+            course.refuse("pin", Layer::Bundle, &rule, "ringfence lock --tools");
+            return course;
+        }
         match request.method.as_str() {
             "initialize" | "server/discover" => course.allow("methods", "the handshake passes"),
             "tools/list" => course.allow("methods", "tools/list passes, filtered"),
@@ -127,23 +131,15 @@ impl Gateway {
         course: &mut Course,
         server: &ServerId,
         request: &JudgedRequest,
-        pin: Pin,
+        verdict: Verdict,
     ) {
         let tool = request.tool().unwrap_or_default();
-        let next = "ringfence lock shows what changed; trust it again if it is right";
-        let rule = match pin {
-            Pin::Same => {
-                course.allow("pin", "unpinned; defined as in the run's first tools/list");
-                None
-            }
-            Pin::Changed => Some("its definition is not that of the run's first tools/list"),
-            Pin::Gone => Some("the server no longer lists it"),
-            Pin::Unknown => Some("it was not in the run's first tools/list, or not fit to be"),
-        };
-        if let Some(rule) = rule {
-            course.refuse("pin", Layer::Builtin, &format!("{tool}: {rule}"), next);
+        let Verdict { pin, layer, rule } = verdict;
+        if pin != Pin::Same {
+            course.refuse("pin", layer, &rule, "ringfence lock --tools");
             return;
         }
+        course.allow("pin", rule);
         let empty = Value::Object(serde_json::Map::new());
         let arguments = request.arguments().unwrap_or(&empty);
         match self.judge.approval(server, tool, arguments) {
@@ -174,7 +170,7 @@ impl Gateway {
             server: server.to_string(),
             method: request.method.clone(),
             tool: request.tool().map(shown),
-            arguments: request.arguments().map(digest::of),
+            arguments: request.arguments().map(|arguments| json_digest(arguments).to_string()),
             outcome,
             steps: course.steps,
         };

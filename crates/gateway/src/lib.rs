@@ -4,9 +4,9 @@
 
 mod call;
 mod decide;
-mod digest;
 mod error;
 mod list;
+mod offer;
 mod permit;
 mod scrub;
 mod seams;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use ringfence_bundle::{Server, ServerId};
+use ringfence_bundle::{Server, ServerId, ToolPins};
 use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
 use ringfence_secrets::{Resolver, Secret};
@@ -32,6 +32,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use call::JudgedRequest;
 pub use error::{Error, Refusal};
+pub use offer::{Offer, Unfit};
 
 use seams::{Journal, Judge, Trust, Vault};
 
@@ -108,13 +109,27 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway. Contacts nobody yet.
+    /// A gateway that holds each server to its pins, if the lock has some. Contacts nobody yet.
     #[must_use]
     pub fn new(parts: Parts) -> Arc<Self> {
+        let lock = parts.bundle.snapshot().lock.as_ref();
+        let pins = lock.map(|lock| lock.tools.clone()).unwrap_or_default();
+        Self::held_to(pins, parts)
+    }
+
+    /// A gateway that asks servers what they offer now, whatever the lock says: it serves nobody,
+    /// see [`Gateway::offer`]. Contacts nobody yet.
+    #[must_use]
+    pub fn asking(parts: Parts) -> Arc<Self> {
+        Self::held_to(Vec::new(), parts)
+    }
+
+    fn held_to(pins: Vec<ToolPins>, parts: Parts) -> Arc<Self> {
         let servers = parts.bundle.snapshot().manifest.servers.clone();
         let trust = seams::StoreTrust { store: parts.store, bundle: parts.bundle };
         Self::assemble(
             servers,
+            &pins,
             Arc::new(parts.recorder),
             parts.ruleset,
             Arc::new(trust),
@@ -126,6 +141,7 @@ impl Gateway {
 
     pub(crate) fn assemble(
         servers: BTreeMap<ServerId, Server>,
+        pins: &[ToolPins],
         journal: Arc<dyn Journal>,
         judge: Arc<dyn Judge>,
         trust: Arc<dyn Trust>,
@@ -133,8 +149,9 @@ impl Gateway {
         launcher: Arc<dyn Launcher>,
         waits: Waits,
     ) -> Arc<Self> {
-        let upstreams = upstream::Table::new(&servers, vault, launcher, waits);
-        let held = servers.keys().map(|id| (id.clone(), list::Held::default())).collect();
+        let upstreams = upstream::Table::new(&servers, pins, vault, launcher, waits);
+        let held = |id: &ServerId| list::Held::to(pins.iter().find(|pins| pins.server == *id));
+        let held = servers.keys().map(|id| (id.clone(), held(id))).collect();
         let listing = servers.keys().map(|id| (id.clone(), Default::default())).collect();
         Arc::new(Self {
             journal,

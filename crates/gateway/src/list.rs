@@ -1,8 +1,8 @@
-//! Tool lists: held to the first one, and shown as far as they may be called.
+//! Tool lists: held to the lock's or to the first one, and shown as far as they may be called.
 
 use std::collections::HashSet;
 
-use ringfence_bundle::ServerId;
+use ringfence_bundle::{ServerId, ToolName, ToolPins};
 use ringfence_mcp::UpstreamError;
 use ringfence_mcp::strict::fold;
 use ringfence_record::{Event, Outcome, Step};
@@ -12,7 +12,7 @@ use crate::Gateway;
 use crate::call::{Attempt, JudgedRequest};
 use crate::error::Error;
 use crate::seams::Journal;
-use crate::tools::{Dropped, Frozen, Listed, MOST, Pin, shown};
+use crate::tools::{Dropped, Frozen, Listed, MOST, Pin, Verdict, lists};
 
 /// Pages of a list. More than any server has.
 const PAGES: usize = 1000;
@@ -28,6 +28,13 @@ pub(crate) struct Held {
     names_told: HashSet<String>,
 }
 
+impl Held {
+    /// Before the first list: what the lock says, if it says something.
+    pub(crate) fn to(pins: Option<&ToolPins>) -> Self {
+        Self { frozen: pins.map(Frozen::by), ..Self::default() }
+    }
+}
+
 /// That a server's definitions are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holding {
@@ -38,7 +45,7 @@ pub(crate) struct Holding {
 }
 
 /// In the record: listings that the gateway makes for itself.
-const GATEWAY: &str = "gateway";
+pub(crate) const GATEWAY: &str = "gateway";
 
 impl Gateway {
     /// Sees to it that the definitions are those of this connection.
@@ -57,11 +64,14 @@ impl Gateway {
         // If this fails, the next one lists again.
         self.held(server, |held| held.generation = 0);
         let after = self.upstreams.patience();
-        let (tools, generation) = tokio::time::timeout(after, self.whole_list(server))
-            .await
-            .unwrap_or(Err(Error::Upstream { error: UpstreamError::Timeout { after } }))?;
+        let (tools, generation) =
+            tokio::time::timeout(after, self.whole_list(server, None, |tool| Ok(Listed::of(tool))))
+                .await
+                .unwrap_or(Err(Error::Upstream { error: UpstreamError::Timeout { after } }))?;
+        let declared = self.declared(server);
         let dropped = self.held(server, |held| {
-            let (frozen, dropped) = Frozen::take(held.frozen.take(), &tools);
+            let (frozen, mut dropped) = Frozen::take(held.frozen.take(), &tools);
+            dropped.extend(frozen.moved(server, declared));
             held.frozen = Some(frozen);
             held.generation = generation;
             dropped
@@ -71,10 +81,14 @@ impl Gateway {
     }
 
     /// All pages, each a call of its own in the record, all over one connection: its generation is
-    /// given with them.
-    async fn whole_list(&self, server: &ServerId) -> Result<(Vec<Listed>, u64), Error> {
+    /// given with them. `keep` says what is kept of each.
+    pub(crate) async fn whole_list<T>(
+        &self,
+        server: &ServerId,
+        mut generation: Option<u64>,
+        mut keep: impl FnMut(&Value) -> Result<T, Error>,
+    ) -> Result<(Vec<T>, u64), Error> {
         let mut tools = Vec::new();
-        let mut generation = None;
         let mut cursor: Option<Value> = None;
         for _ in 0..PAGES {
             let params = cursor.take().map(|cursor| json!({ "cursor": cursor }));
@@ -94,7 +108,9 @@ impl Gateway {
                 return Err(nonsense("its tool list is not a list"));
             };
             // One more than are kept, so that it shows.
-            tools.extend(found.iter().take(MOST + 1 - tools.len()).map(Listed::of));
+            for tool in found.iter().take(MOST + 1 - tools.len()) {
+                tools.push(keep(tool)?);
+            }
             match page.get("nextCursor") {
                 Some(next @ Value::String(_)) if tools.len() <= MOST => cursor = Some(next.clone()),
                 _ => return Ok((tools, over)),
@@ -103,8 +119,15 @@ impl Gateway {
         Err(nonsense("its tool list has no end"))
     }
 
-    pub(crate) fn pin(&self, server: &ServerId, tool: &str) -> Option<Pin> {
-        self.held(server, |held| held.frozen.as_ref().map(|frozen| frozen.pin(tool)))?
+    pub(crate) fn pin(&self, server: &ServerId, tool: &str) -> Verdict {
+        let verdict = |frozen: &Frozen| frozen.verdict(server, tool);
+        let known = self.held(server, |held| held.frozen.as_ref().map(verdict)).flatten();
+        known.unwrap_or_else(|| Frozen::default().verdict(server, tool))
+    }
+
+    /// The tools that a server's declaration lets through; `None` for all.
+    pub(crate) fn declared(&self, server: &ServerId) -> Option<&[ToolName]> {
+        self.servers.get(server)?.tools.as_deref()
     }
 
     fn held<T>(&self, server: &ServerId, act: impl FnOnce(&mut Held) -> T) -> Option<T> {
@@ -128,26 +151,24 @@ impl Gateway {
             return Err(nonsense("its tool list is not a list"));
         };
         tools.truncate(MOST);
-        let listed = self.servers.get(server).and_then(|declared| declared.tools.as_ref());
+        let declared = self.declared(server);
         let mut dropped = Vec::new();
         self.held(server, |held| {
             // A page of a process that is gone says nothing of the one that was listed since.
             let current = held.generation == over;
-            let mut frozen = held.frozen.as_mut();
+            let frozen = held.frozen.get_or_insert_default();
             tools.retain(|tool| {
                 let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-                if frozen.as_ref().is_none_or(|frozen| frozen.pin(name) == Pin::Unknown) {
-                    let why = "it was not in the run's first tools/list, or not fit to be";
-                    dropped.push(Dropped { name: shown(name), why: why.into() });
+                // What the declaration leaves out needs no other reason.
+                if !lists(declared, name) {
                     return false;
                 }
-                if !frozen.as_mut().is_some_and(|frozen| frozen.see(name, tool, current)) {
-                    let why = "its definition is not that of the run's first tools/list";
-                    dropped.push(Dropped { name: shown(name), why: why.into() });
+                let Verdict { pin, rule, .. } = frozen.see(server, name, tool, current);
+                if pin != Pin::Same {
+                    dropped.push(Dropped::pinned(name, rule));
                     return false;
                 }
-                listed.is_none_or(|tools| tools.iter().any(|tool| tool.as_str() == name))
-                    && self.judge.tool(server, name).allowed
+                self.judge.tool(server, name).allowed
             });
             dropped.retain(|new| !held.names_told.contains(&new.name));
         });
@@ -170,9 +191,9 @@ impl Gateway {
         // A line of the record stays readable.
         for some in new.unwrap_or_default().chunks(100) {
             let step = |dropped: &Dropped| Step {
-                check: "name".into(),
+                check: dropped.check.into(),
                 outcome: Outcome::Refused,
-                rule: format!("{}: {}", dropped.name, dropped.why),
+                rule: dropped.rule.clone(),
             };
             let event = Event::CallDecided {
                 call: self.next_call(),
@@ -191,6 +212,6 @@ impl Gateway {
     }
 }
 
-fn nonsense(reason: &str) -> Error {
+pub(crate) fn nonsense(reason: &str) -> Error {
     Error::Upstream { error: UpstreamError::Nonsense { reason: reason.into() } }
 }

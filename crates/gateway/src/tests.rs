@@ -4,6 +4,7 @@
 mod doors;
 mod hostile;
 mod memory;
+mod pins;
 mod rules;
 mod servers;
 mod world;

@@ -1,13 +1,12 @@
-//! Tool definitions held to what the run first saw. Pure.
+//! Tool definitions held to the lock's, or to what the run first saw. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-use ringfence_bundle::ToolName;
+use ringfence_bundle::{Digest, ServerId, ToolName, ToolPins, tool_digest};
 use ringfence_mcp::strict::fold;
+use ringfence_policy::Layer;
 use serde_json::Value;
-
-use crate::digest;
 
 /// More than any server has; what comes after is left out and said so.
 pub(crate) const MOST: usize = 10_000;
@@ -15,46 +14,72 @@ pub(crate) const MOST: usize = 10_000;
 /// Names that are spelled out where many are alike: the text stands once for each of them.
 const NAMED: usize = 3;
 
+/// Characters of a name that are shown.
+const SHOWN: usize = 80;
+
 /// Why a tool of a list is not offered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Dropped {
+    /// Escaped.
     pub(crate) name: String,
-    pub(crate) why: String,
+    /// As the server spells it, at most 80 characters.
+    pub(crate) given: String,
+    /// `name` or `pin`, as in a decision.
+    pub(crate) check: &'static str,
+    /// In words, the name among them.
+    pub(crate) rule: String,
+}
+
+impl Dropped {
+    /// For what a name is.
+    fn named(name: &str, why: &str) -> Self {
+        let (given, name) = (name.chars().take(SHOWN).collect(), shown(name));
+        Self { check: "name", rule: format!("{name}: {why}"), name, given }
+    }
+
+    /// For what a pin says.
+    pub(crate) fn pinned(name: &str, rule: String) -> Self {
+        let (given, name) = (name.chars().take(SHOWN).collect(), shown(name));
+        Self { check: "pin", rule, name, given }
+    }
+
+    /// The rule without the name.
+    pub(crate) fn why(&self) -> &str {
+        self.rule.strip_prefix(&format!("{}: ", self.name)).unwrap_or(&self.rule)
+    }
 }
 
 /// As much as is kept of a tool of a list: pages may be large, and there may be many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
     /// Its name, or why it has none that can be used.
-    name: Result<String, Dropped>,
-    digest: String,
+    name: Result<(String, Digest), Dropped>,
 }
 
 impl Listed {
     pub(crate) fn of(tool: &Value) -> Self {
         let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
         match bad_name(name) {
-            Some(why) => {
-                let dropped = Dropped { name: shown(name), why: why.into() };
-                Self { name: Err(dropped), digest: String::new() }
-            }
-            None => Self { name: Ok(name.to_owned()), digest: digest::of(tool) },
+            Some(why) => Self { name: Err(Dropped::named(name, why)) },
+            None => Self { name: Ok((name.to_owned(), tool_digest(tool))) },
         }
     }
 }
 
-/// The definitions of a server's first whole list.
+/// The definitions that a server is held to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Frozen {
-    first: BTreeMap<String, String>,
+    /// By the lock, or by the run's first whole list.
+    first: BTreeMap<String, Digest>,
+    pinned: bool,
     /// The names that the last whole list bore out; others are refused.
-    now: BTreeMap<String, String>,
+    now: BTreeMap<String, Digest>,
 }
 
 /// What the pin says of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pin {
-    /// As in the first list.
+    /// As it is pinned, or as in the first list.
     Same,
     /// Defined otherwise now.
     Changed,
@@ -64,16 +89,31 @@ pub(crate) enum Pin {
     Unknown,
 }
 
+/// A pin's verdict on a tool, with the rule that a person reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) pin: Pin,
+    pub(crate) layer: Layer,
+    pub(crate) rule: String,
+}
+
 impl Frozen {
-    /// Takes a whole list: the first is kept, later ones are compared with it.
-    pub(crate) fn take(frozen: Option<Self>, tools: &[Listed]) -> (Self, Vec<Dropped>) {
-        let (now, dropped) = fit(tools);
-        let first = frozen.map_or_else(|| now.clone(), |frozen| frozen.first);
-        (Self { first, now }, dropped)
+    /// Held to what a person reviewed.
+    pub(crate) fn by(pins: &ToolPins) -> Self {
+        let row = |pin: &ringfence_bundle::ToolPin| (pin.name.to_string(), pin.digest);
+        Self { first: pins.tools.iter().map(row).collect(), pinned: true, now: BTreeMap::new() }
     }
 
-    pub(crate) fn pin(&self, tool: &str) -> Pin {
-        match (self.first.get(tool), self.now.get(tool)) {
+    /// Takes a whole list: without pins the first is kept; all others are compared with it.
+    pub(crate) fn take(frozen: Option<Self>, tools: &[Listed]) -> (Self, Vec<Dropped>) {
+        let (now, dropped) = fit(tools);
+        let (first, pinned) =
+            frozen.map_or_else(|| (now.clone(), false), |frozen| (frozen.first, frozen.pinned));
+        (Self { first, pinned, now }, dropped)
+    }
+
+    fn pin(&self, tool: &str, now: Option<&Digest>) -> Pin {
+        match (self.first.get(tool), now) {
             (None, _) => Pin::Unknown,
             (Some(_), None) => Pin::Gone,
             (Some(first), Some(now)) if first == now => Pin::Same,
@@ -81,45 +121,109 @@ impl Frozen {
         }
     }
 
-    /// Whether this very definition is the first one. Calls follow what was seen last of the process
-    /// that they go to: `current` says whether this was.
-    pub(crate) fn see(&mut self, tool: &str, definition: &Value, current: bool) -> bool {
-        let digest = digest::of(definition);
-        let Some(first) = self.first.get(tool) else { return false };
-        let same = *first == digest;
-        if current {
-            self.now.insert(tool.to_owned(), digest);
+    /// What the last list says of a tool.
+    pub(crate) fn verdict(&self, server: &ServerId, tool: &str) -> Verdict {
+        self.judge(server, tool, self.now.get(tool))
+    }
+
+    /// What this very definition is worth. Calls follow what was seen last of the process that they
+    /// go to: `current` says whether this was.
+    pub(crate) fn see(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        definition: &Value,
+        current: bool,
+    ) -> Verdict {
+        let digest = tool_digest(definition);
+        let known = self.now.get_mut(tool);
+        // A page shows no second tool whose name can be taken for this one: the whole list did.
+        let unfit = known.is_none() && self.first.contains_key(tool);
+        if let (true, Some(now)) = (current, known) {
+            *now = digest;
         }
-        same
+        self.judge(server, tool, (!unfit).then_some(&digest))
+    }
+
+    fn judge(&self, server: &ServerId, tool: &str, now: Option<&Digest>) -> Verdict {
+        let pin = self.pin(tool, now);
+        let (first, name) = (self.first.get(tool), shown(tool));
+        let digest = |of: Option<&Digest>| of.map(Digest::to_string).unwrap_or_default();
+        let rule = match (self.pinned, pin) {
+            (true, Pin::Same) => format!("lock: tool {server}/{name}"),
+            (true, Pin::Changed) => format!(
+                "lock: tool {server}/{name} is pinned as {}, and the server defines it as {}",
+                digest(first),
+                digest(now)
+            ),
+            (true, Pin::Gone) => format!(
+                "lock: tool {server}/{name} is pinned, and the server no longer lists it, or \
+                 lists another whose name can be taken for it"
+            ),
+            (true, Pin::Unknown) if now.is_some() => format!(
+                "lock: tool {server}/{name} is not pinned, and the server defines it as {}",
+                digest(now)
+            ),
+            (true, Pin::Unknown) => format!("lock: tool {server}/{name} is not pinned"),
+            (false, Pin::Same) => "unpinned; defined as in the run's first tools/list".into(),
+            (false, Pin::Changed) => format!(
+                "{name}: its definition is not that of the run's first tools/list: it was {} and \
+                 is {}",
+                digest(first),
+                digest(now)
+            ),
+            (false, Pin::Gone) => format!("{name}: the server no longer lists it"),
+            (false, Pin::Unknown) => {
+                format!("{name}: it was not in the run's first tools/list, or not fit to be")
+            }
+        };
+        let layer = if self.pinned { Layer::Bundle } else { Layer::Builtin };
+        Verdict { pin, layer, rule }
+    }
+
+    /// What the last list has that is not as it was, of the tools that `declared` lets through.
+    pub(crate) fn moved(&self, server: &ServerId, declared: Option<&[ToolName]>) -> Vec<Dropped> {
+        let names = self.now.keys().chain(self.first.keys().filter(|n| !self.now.contains_key(*n)));
+        names
+            .filter(|name| lists(declared, name))
+            .map(|name| (name, self.verdict(server, name)))
+            .filter(|(_, verdict)| verdict.pin != Pin::Same)
+            .map(|(name, verdict)| Dropped::pinned(name, verdict.rule))
+            .collect()
     }
 }
 
+/// Whether a server's declaration lets a tool through.
+pub(crate) fn lists(declared: Option<&[ToolName]>, name: &str) -> bool {
+    declared.is_none_or(|tools| tools.iter().any(|tool| tool.as_str() == name))
+}
+
 /// The tools with a fit name that no other tool's name can be taken for, with their digests.
-fn fit(tools: &[Listed]) -> (BTreeMap<String, String>, Vec<Dropped>) {
+pub(crate) fn fit(tools: &[Listed]) -> (BTreeMap<String, Digest>, Vec<Dropped>) {
     let mut dropped = Vec::new();
-    let mut by_fold: HashMap<String, Vec<(&str, &str)>> = HashMap::new();
+    let mut by_fold: HashMap<String, Vec<(&str, Digest)>> = HashMap::new();
     let mut order = Vec::new();
     for tool in tools.iter().take(MOST) {
         match &tool.name {
             Err(flaw) => dropped.push(flaw.clone()),
-            Ok(name) => {
+            Ok((name, digest)) => {
                 let same = by_fold.entry(alike(name)).or_default();
                 if same.is_empty() {
                     order.push(alike(name));
                 }
-                same.push((name, &tool.digest));
+                same.push((name, *digest));
             }
         }
     }
     if tools.len() > MOST {
         let why = format!("the list is longer than {MOST} tools");
-        dropped.push(Dropped { name: format!("{} more", tools.len() - MOST), why });
+        dropped.push(Dropped::named(&format!("{} more", tools.len() - MOST), &why));
     }
     let mut fit = BTreeMap::new();
     for key in order {
         match by_fold.remove(&key).unwrap_or_default()[..] {
             [(name, digest)] => {
-                fit.insert(name.to_owned(), digest.to_owned());
+                fit.insert(name.to_owned(), digest);
             }
             ref several => {
                 let some: Vec<_> = several.iter().take(NAMED).map(|(name, _)| *name).collect();
@@ -127,9 +231,7 @@ fn fit(tools: &[Listed]) -> (BTreeMap<String, String>, Vec<Dropped>) {
                 if several.len() > NAMED {
                     let _ = write!(why, " and {} more", several.len() - NAMED);
                 }
-                dropped.extend(
-                    several.iter().map(|(name, _)| Dropped { name: shown(name), why: why.clone() }),
-                );
+                dropped.extend(several.iter().map(|(name, _)| Dropped::named(name, &why)));
             }
         }
     }
@@ -151,95 +253,8 @@ fn alike(name: &str) -> String {
 
 /// Escaped for people, at most 80 characters.
 pub(crate) fn shown(name: &str) -> String {
-    name.chars().take(80).flat_map(char::escape_debug).collect()
+    name.chars().take(SHOWN).flat_map(char::escape_debug).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::{Frozen, Listed, MOST, Pin};
-
-    fn listed<'v>(tools: impl IntoIterator<Item = &'v Value>) -> Vec<Listed> {
-        tools.into_iter().map(Listed::of).collect()
-    }
-
-    fn tools(names: &[&str]) -> Vec<Listed> {
-        let tool = |name| Listed::of(&json!({"name": name, "description": "d"}));
-        names.iter().map(tool).collect()
-    }
-
-    #[test]
-    fn what_changes_or_comes_later_is_not_the_first() {
-        let (frozen, dropped) = Frozen::take(None, &tools(&["read", "write"]));
-        assert!(dropped.is_empty());
-        assert_eq!((frozen.pin("read"), frozen.pin("other")), (Pin::Same, Pin::Unknown));
-        for change in [
-            json!({"name": "read", "description": "other"}),
-            json!({"name": "read", "description": "d", "inputSchema": {"enum": [1]}}),
-            json!({"name": "read", "description": "d", "annotations": {"readOnlyHint": true}}),
-            json!({"name": "read", "description": "d", "_meta": {"x": 1}}),
-        ] {
-            let mut seen = frozen.clone();
-            assert!(!seen.see("read", &change, true));
-            assert_eq!((seen.pin("read"), seen.pin("write")), (Pin::Changed, Pin::Same));
-            let (later, _) =
-                Frozen::take(Some(frozen.clone()), &listed(&[change, json!({"name": "new"})]));
-            assert_eq!(later.pin("read"), Pin::Changed);
-            assert_eq!(later.pin("write"), Pin::Gone);
-            assert_eq!(later.pin("new"), Pin::Unknown);
-            // Back to what it was.
-            let (again, _) = Frozen::take(Some(later), &tools(&["read", "write"]));
-            assert_eq!((again.pin("read"), again.pin("write")), (Pin::Same, Pin::Same));
-        }
-        let mut frozen = frozen;
-        assert!(frozen.see("read", &json!({"description": "d", "name": "read"}), true));
-        assert!(!frozen.see("other", &json!({"name": "other"}), true));
-        assert_eq!((frozen.pin("read"), frozen.pin("other")), (Pin::Same, Pin::Unknown));
-    }
-
-    #[test]
-    fn names_that_can_be_taken_for_others_are_dropped_both_named() {
-        for (pair, good) in [
-            (["read", "Read"], false),
-            (["read_file", "read-file"], false),
-            (["read.file", "read/file"], false),
-            (["read", "read"], false),
-            (["read", "write"], true),
-        ] {
-            let (frozen, dropped) = Frozen::take(None, &tools(&pair));
-            assert_eq!(frozen.pin(pair[0]) == Pin::Same, good, "{pair:?}");
-            assert_eq!(dropped.is_empty(), good, "{pair:?}");
-            assert!(good || dropped.iter().all(|d| pair.iter().all(|n| d.why.contains(n))));
-        }
-        let bad = [
-            "reаd",
-            "ｒead",
-            "re\u{200b}ad",
-            "\u{202e}read",
-            "a__b",
-            "",
-            "a b",
-            "rea\u{301}d",
-            &"x".repeat(129),
-        ];
-        let (frozen, dropped) = Frozen::take(None, &tools(&[&bad[..], &["fine"]].concat()));
-        assert_eq!(dropped.len(), bad.len());
-        assert!(dropped.iter().all(|d| !d.name.contains(['\u{200b}', '\u{202e}'])));
-        assert_eq!(frozen.pin("fine"), Pin::Same);
-        let odd = [json!(1), json!({"name": 1}), json!({"name": null})];
-        assert_eq!(Frozen::take(None, &listed(&odd)).1.len(), 3);
-    }
-
-    #[test]
-    fn a_list_of_names_that_are_all_alike_costs_little() {
-        let long = "a".repeat(100);
-        let all: Vec<_> = (0..MOST).map(|n| if n % 2 == 0 { &*long } else { "b" }).collect();
-        let (frozen, dropped) = Frozen::take(None, &tools(&all));
-        assert_eq!(dropped.len(), MOST);
-        assert_eq!((frozen.pin(&long), frozen.pin("b")), (Pin::Unknown, Pin::Unknown));
-        let bytes: usize = dropped.iter().map(|d| d.name.len() + d.why.len()).sum();
-        assert!(bytes < 1000 * MOST, "{bytes}");
-        assert!(dropped[0].why.contains("and 4997 more"), "{}", dropped[0].why);
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ringfence_bundle::{Server, ServerId, Transport};
+use ringfence_bundle::{Server, ServerId, ToolPins, Transport, json_digest};
 use ringfence_mcp::{Opening, RpcError, Upstream, UpstreamError};
 use serde_json::{Value, json};
 
@@ -25,6 +25,10 @@ pub(crate) struct Table {
 
 struct Slot {
     transport: Transport,
+    /// What the lock says that it says of itself, where it is pinned.
+    pinned: Option<Option<String>>,
+    /// Why nothing is asked of it any more in this run: it said something else.
+    stranger: Mutex<Option<String>>,
     state: tokio::sync::Mutex<State>,
 }
 
@@ -53,6 +57,8 @@ struct Live {
 pub(crate) enum Failure {
     /// The connection is not the one that was judged: nothing was sent.
     Stale,
+    /// Its instructions are not the pinned ones, by this rule: nothing was sent.
+    Stranger(String),
     /// As it says.
     Upstream(UpstreamError),
 }
@@ -69,12 +75,16 @@ const SETTLED: Duration = Duration::from_secs(60);
 impl Table {
     pub(crate) fn new(
         servers: &BTreeMap<ServerId, Server>,
+        pins: &[ToolPins],
         vault: Arc<dyn Vault>,
         launcher: Arc<dyn Launcher>,
         waits: Waits,
     ) -> Self {
-        let slot = |server: &Server| Slot {
+        let pinned = |id: &ServerId| pins.iter().find(|pins| pins.server == *id);
+        let slot = |id: &ServerId, server: &Server| Slot {
             transport: server.transport.clone(),
+            pinned: pinned(id).map(|pins| pins.instructions.clone()),
+            stranger: Mutex::default(),
             state: tokio::sync::Mutex::new(State {
                 live: None,
                 generation: 0,
@@ -84,7 +94,7 @@ impl Table {
                 not_before: None,
             }),
         };
-        let slots = servers.iter().map(|(id, server)| (id.clone(), slot(server))).collect();
+        let slots = servers.iter().map(|(id, server)| (id.clone(), slot(id, server))).collect();
         Self { slots, vault, launcher, waits }
     }
 
@@ -94,6 +104,11 @@ impl Table {
         let state = self.slots.get(server)?.state.lock().await;
         let live = state.live.as_ref().filter(|live| !live.upstream.is_closed())?;
         Some((live.generation, live.upstream.take_tools_changed()))
+    }
+
+    /// The rule by which nothing is asked of a server any more. Contacts nobody.
+    pub(crate) fn stranger(&self, server: &ServerId) -> Option<String> {
+        self.slots.get(server)?.stranger()
     }
 
     /// How long one call may take.
@@ -164,6 +179,9 @@ impl Table {
     async fn live(&self, server: &ServerId, generation: Option<u64>) -> Result<Arc<Live>, Failure> {
         let slot = self.slots.get(server).ok_or(Failure::Stale)?;
         let mut state = slot.state.lock().await;
+        if let Some(rule) = slot.stranger() {
+            return Err(Failure::Stranger(rule));
+        }
         if let Some(live) = state.live.clone() {
             if !live.upstream.is_closed() {
                 return match generation {
@@ -192,6 +210,13 @@ impl Table {
         }
         match self.connect(server, &slot.transport, &mut state.opening).await {
             Ok((upstream, veil, guard)) => {
+                let mut hello = upstream.hello().clone();
+                veil.result(&mut hello);
+                if let Some(rule) = slot.differs(server, &hello["instructions"]) {
+                    // What was connected to is let go here.
+                    *slot.told() = Some(rule.clone());
+                    return Err(Failure::Stranger(rule));
+                }
                 state.generation += 1;
                 state.hello.get_or_insert_with(|| upstream.hello().clone());
                 let live = Arc::new(Live {
@@ -209,6 +234,33 @@ impl Table {
                 Err(error.into())
             }
         }
+    }
+}
+
+impl Slot {
+    fn told(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.stranger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn stranger(&self) -> Option<String> {
+        self.told().clone()
+    }
+
+    /// The rule that refuses a server which says this of itself.
+    fn differs(&self, server: &ServerId, said: &Value) -> Option<String> {
+        let pinned = self.pinned.as_ref()?;
+        let pinned = pinned.as_ref().map_or(Value::Null, |text| Value::String(text.clone()));
+        let digest = |text: &Value| match text {
+            Value::Null => "none".to_owned(),
+            text => json_digest(text).to_string(),
+        };
+        (pinned != *said).then(|| {
+            format!(
+                "lock: instructions of {server} are pinned as {}, and the server gives {}",
+                digest(&pinned),
+                digest(said)
+            )
+        })
     }
 }
 

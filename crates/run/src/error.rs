@@ -45,6 +45,45 @@ pub enum Error {
     /// No command was given and the manifest has none.
     #[error("nothing to run: the manifest has no `sandbox.command`, and none was given")]
     NoCommand,
+    /// The machine's rules want every server's tools pinned. `ringfence lock --tools` pins them.
+    #[error(
+        "the tools of every server must be pinned, and those of {} are not: {rule}",
+        .servers.join(", ")
+    )]
+    UnpinnedTools {
+        /// The servers without pins.
+        servers: Vec<String>,
+        /// Which rule, in which file and line.
+        rule: String,
+    },
+    /// A server was named that the manifest does not declare.
+    #[error("there is no server `{name}`; declared: {}", .declared.join(", "))]
+    NoServer {
+        /// As it was given.
+        name: String,
+        /// What there is.
+        declared: Vec<String>,
+    },
+    /// The manifest declares no server.
+    #[error("the manifest declares no server, so there are no tools to pin")]
+    NoServers,
+    /// Servers could not be asked for their tools, each with why. Nothing was written.
+    #[error("{} of the servers could not be asked, so nothing is pinned:\n{}", .problems.len(), .problems.join("\n"))]
+    NotAsked {
+        /// One line a server.
+        problems: Vec<String>,
+        /// Whether a rule, and not the server, said no.
+        refused: bool,
+    },
+    /// A person ended it before it was done. Nothing was written.
+    #[error("stopped before every server was asked: nothing is pinned")]
+    Stopped,
+    /// The bundle is no longer what was trusted when the servers were asked. Nothing was written.
+    #[error("the bundle changed while the servers were asked: nothing is pinned")]
+    Overtaken,
+    /// What the servers offer does not fit into a lock.
+    #[error("what the servers offer does not fit into a lock: {0}")]
+    Unlockable(String),
     /// The backend named is weaker than what the run needs, or is not there.
     #[error("{0}")]
     Backend(String),
@@ -84,6 +123,12 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Bundle(_)
+            | Self::NoServer { .. }
+            | Self::NoServers
+            | Self::NotAsked { refused: false, .. }
+            | Self::Stopped
+            | Self::Overtaken
+            | Self::Unlockable(_)
             | Self::NoCommand
             | Self::Project { .. }
             | Self::Identity(_)
@@ -108,6 +153,8 @@ impl Error {
             ) => Kind::Internal,
             Self::Trust(_)
             | Self::Policy(_)
+            | Self::UnpinnedTools { .. }
+            | Self::NotAsked { refused: true, .. }
             | Self::Backend(_)
             | Self::HardLink { .. }
             | Self::Sandbox(ringfence_sandbox::Error::Leaky(_))
@@ -155,6 +202,10 @@ impl Error {
                 "df -h ~/.ringfence   # make room, then run again"
             }
             Self::NoCommand => "ringfence run -- <command>",
+            Self::UnpinnedTools { .. } | Self::Stopped => "ringfence lock --tools",
+            Self::NoServers => "ringfence lock",
+            Self::Overtaken => "ringfence trust",
+            Self::NotAsked { .. } => "ringfence report last",
             Self::Record(Record::NoSuchRun(_)) => "ringfence ps --all",
             Self::Record(Record::Damaged { .. })
             | Self::Trust(Trust::Record(Record::Damaged { .. })) => "ringfence audit verify",

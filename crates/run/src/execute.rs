@@ -6,23 +6,19 @@ use std::sync::Arc;
 use ringfence_bundle::Who;
 use ringfence_egress::{Proxy, Token};
 use ringfence_gateway::{Gateway, Parts};
-use ringfence_identity::{Did, Signer};
 use ringfence_policy::Principal;
-use ringfence_record::{Attempt, Event, MachineLog, Recorder, RunId};
+use ringfence_record::{Attempt, Event, Recorder, RunId};
 use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
 use ringfence_secrets::Resolver;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::launch::Launching;
-use crate::live::{self, Live};
+use crate::live;
 use crate::plan::{GATE_PORT, PROXY_PORT};
+use crate::session::Session;
 use crate::supervise::{Signals, supervise};
 use crate::{Error, Plan, environment, project, secrets as names};
-
-/// Descriptors that the supervisor takes if it may.
-const DESCRIPTORS: u64 = 65_536;
 
 /// What is told while a run goes on.
 pub trait Progress {
@@ -49,7 +45,7 @@ pub enum EndedBy {
 }
 
 impl EndedBy {
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Exit => "exit",
             Self::Signal => "signal",
@@ -96,44 +92,10 @@ impl Ended {
 /// # Errors
 /// [`Error`] when the run could not start, or its evidence could not be written.
 pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> {
-    more_descriptors();
-    let machine = MachineLog::open(&plan.home, Signer::machine(&plan.home)?)?;
-    sweep(&plan.home)?;
-    let signer = signer(plan)?;
-    let run = RunId::fresh();
-    let recorder = Recorder::create(&plan.home, &run, signer, &machine)?;
-    let pid = std::process::id();
-    let pid_started = live::started_at(pid).unwrap_or(0);
-    let lease = live::announce(
-        &plan.home,
-        &Live {
-            run: run.clone(),
-            pid,
-            pid_started,
-            started: jiff::Timestamp::now().to_string(),
-            project: plan.project().to_owned(),
-            backend: plan.backend.name().into(),
-            command: plan.program.args.clone(),
-        },
-    )?;
-    let _ = recorder.commit_blocking(Event::RunStarted {
-        project: plan.project().display().to_string(),
-        consent: plan.bundle.consent().to_string(),
-        backend: plan.backend.name().into(),
-        mode: mode(plan),
-        command: plan.program.args.clone(),
-        ruleset: plan.ruleset.digest(),
-        pid,
-        pid_started,
-    })?;
-    progress.begun(&run, plan);
-
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })?;
-    let mut outcome = runtime.block_on(contained(plan, &run, &recorder, progress));
+    let session = Session::open(plan, mode(plan))?;
+    progress.begun(&session.run, plan);
+    let runtime = runtime()?;
+    let mut outcome = runtime.block_on(contained(plan, &session.run, &session.recorder, progress));
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
 
     if let (Ok(ended), Some(made)) =
@@ -142,62 +104,27 @@ pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> 
         let before = ended.detail.take().map(|detail| format!("{detail}; ")).unwrap_or_default();
         ended.detail = Some(format!("{before}{made}"));
     }
-    let ended = match &outcome {
-        Ok(ended) => Event::RunFinished {
-            status: ended.status(),
-            ended_by: ended.by.word().into(),
-            detail: ended.detail.clone(),
-        },
-        Err(error) => Event::RunFinished {
-            status: 255,
-            ended_by: EndedBy::Error.word().into(),
-            detail: Some(error.to_string()),
-        },
-    };
-    // A record that failed says so itself; the first error is the one to show.
-    let closed = recorder.commit_blocking(ended).and_then(|_| recorder.seal(&machine));
-    // The servers' sandboxes are gone by now, and with them what stood on the agent's placeholders;
-    // another run may still do.
-    let own = run_dir(&plan.home, &run);
-    let _ = native::sweep(&own);
-    if native::has_left(&own) {
-        lease.leave()
-    } else {
-        drop(lease)
-    }
-    // What an earlier run left to us, since we stood on it. The next run tries again.
-    let _ = sweep(&plan.home);
-    // Where the record failed first, the rest only followed.
-    if let Some(error) = recorder.failure() {
-        return Err(error.into());
-    }
-    let ended = outcome?;
-    closed?;
+    let run = session.run.clone();
+    let ended = session.close(outcome, |ended| Event::RunFinished {
+        status: ended.status(),
+        ended_by: ended.by.word().into(),
+        detail: ended.detail.clone(),
+    })?;
     Ok(Finished { run, status: ended.status(), ended_by: ended.by, detail: ended.detail })
 }
 
-/// A tunnel takes two descriptors, and an agent may hold a thousand: with the usual soft limit the
-/// supervisor would have none left for its own work. The sandboxes set limits of their own.
-fn more_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    let most = limit.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
-    if limit.current.is_some_and(|current| current < most) {
-        // Where it cannot be raised, connections wait until others end.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
-    }
+/// What a run's own tasks go on.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })
 }
 
 /// What the mode is called once the probe has passed.
 fn mode(plan: &Plan) -> String {
     format!("{} / ENFORCED", plan.backend.name().to_uppercase())
-}
-
-/// The agent's own key where a DID is declared, the machine's otherwise.
-fn signer(plan: &Plan) -> Result<Signer, Error> {
-    match plan.manifest().agent.as_ref().and_then(|agent| agent.did.as_deref()) {
-        Some(did) => Ok(Signer::for_did(&plan.home, &Did::parse(did)?)?),
-        None => Ok(Signer::machine(&plan.home)?),
-    }
 }
 
 /// Puts back what crashed runs left, as far as no live run stands on it. Says after how many of them

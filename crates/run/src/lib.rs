@@ -1,5 +1,6 @@
 //! Assemble the plan, supervise it, tear it down.
 
+mod ask;
 mod environment;
 mod error;
 mod execute;
@@ -8,9 +9,11 @@ mod live;
 mod plan;
 mod project;
 mod secrets;
+mod session;
 mod summary;
 mod supervise;
 
+pub use ask::{Asked, Field, How, Inquiry, Moved, Piece, Unfit, What, moved};
 pub use error::{Error, Kind};
 pub use execute::{EndedBy, Finished, Progress, execute, sweep};
 pub use live::{Live, list, stop};

@@ -26,6 +26,9 @@ pub(crate) const PROXY_PORT: u16 = 3128;
 /// The port of the MCP gate inside a sandbox.
 pub(crate) const GATE_PORT: u16 = 3129;
 
+/// The machine's ceiling on unpinned servers.
+const PINNED: &str = "require_pinned_tools";
+
 const MIB: u64 = 1 << 20;
 /// Processes and threads, where the manifest says nothing.
 const DEFAULT_PIDS: u64 = 1024;
@@ -110,6 +113,22 @@ impl Plan {
     /// # Errors
     /// [`Error`]: the bundle, trust, policy, program, project or backend refuse.
     pub fn build(request: &Request) -> Result<Self, Error> {
+        let plan =
+            Self::assemble(request, |manifest, project| command(request, manifest, project))?;
+        pinned(&plan)?;
+        Ok(plan)
+    }
+
+    /// The same for a session that runs no agent, whose servers are asked what they offer: whatever
+    /// holds a server in a run holds it there. `words` stand for the command in its record.
+    pub(crate) fn without_agent(request: &Request, words: Vec<String>) -> Result<Self, Error> {
+        Self::assemble(request, |_, _| Ok(Program { file: PathBuf::new(), args: words }))
+    }
+
+    fn assemble(
+        request: &Request,
+        command: impl FnOnce(&Manifest, &Path) -> Result<Program, Error>,
+    ) -> Result<Self, Error> {
         let store = Store::new(&request.home);
         // What a person typed is theirs; what the manifest names was reviewed.
         let whose = if request.command.is_empty() { Whose::All } else { Whose::Servers };
@@ -124,7 +143,7 @@ impl Plan {
         let home = real(&request.home);
         let user_home = real(&request.user_home);
         separate(&project, &home, &user_home)?;
-        let program = command(request, manifest, &project)?;
+        let program = command(manifest, &project)?;
         let servers = servers(request, manifest, &project)?;
         let scopes = scopes(&ruleset, &user_home, &home)?;
         let denied = |relative: &str, absolute: &str| ruleset.denied(relative, absolute).is_some();
@@ -203,6 +222,24 @@ impl Plan {
     pub(crate) fn keepers(&self) -> Vec<(&'static str, ringfence_sandbox::Keeper)> {
         native::keepers(&self.limits)
     }
+}
+
+/// Where the machine wants every server's tools pinned, they are.
+fn pinned(plan: &Plan) -> Result<(), Error> {
+    if !plan.ruleset.requires_pinned_tools() {
+        return Ok(());
+    }
+    let ids = plan.manifest().servers.keys();
+    let unpinned = ids.filter(|id| plan.bundle.snapshot().tool_pins(id).is_none());
+    let servers: Vec<_> = unpinned.map(ToString::to_string).collect();
+    if servers.is_empty() {
+        return Ok(());
+    }
+    let file = plan.home.join("machine.toml");
+    let line = MachinePolicy::load(&plan.home)?.places.get(PINNED).map(|place| place.line);
+    let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+    let rule = format!("{}{line} [policy] {PINNED}", file.display());
+    Err(Error::UnpinnedTools { servers, rule })
 }
 
 /// The weakest backend that is strong enough, or the named one if it is.

@@ -166,16 +166,15 @@ fn row(event: &Event) -> Option<Row> {
     }
 }
 
-/// The step that refused, or the one that applied the rules, or the last.
+/// The step that refused, or the one that applied the rules, or the last; and whether a tool that was
+/// called was held to no more than the run's first list.
 fn deciding(steps: &[Step]) -> String {
     let ruled = |s: &&Step| matches!(s.check.as_str(), "ruleset" | "methods");
-    steps
-        .iter()
-        .find(|s| s.outcome == Outcome::Refused)
-        .or_else(|| steps.iter().rfind(ruled))
-        .or(steps.last())
-        .map(|s| s.rule.clone())
-        .unwrap_or_default()
+    let refused = steps.iter().find(|s| s.outcome == Outcome::Refused);
+    let step = refused.or_else(|| steps.iter().rfind(ruled)).or(steps.last());
+    let rule = step.map(|s| s.rule.clone()).unwrap_or_default();
+    let unpinned = |s: &Step| s.check == "pin" && s.rule.starts_with("unpinned");
+    if refused.is_none() && steps.iter().any(unpinned) { format!("{rule}; unpinned") } else { rule }
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl Signals {
         }
     }
 
-    async fn next(&mut self) -> i32 {
+    pub(crate) async fn next(&mut self) -> i32 {
         poll_fn(|context| self.poll(context)).await
     }
 

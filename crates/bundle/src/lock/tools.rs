@@ -1,5 +1,8 @@
 //! Pinned tool definitions: what a server said of itself when a person asked it.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -168,6 +171,7 @@ fn literal(text: &str) -> String {
 }
 
 mod as_text {
+    use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
     use serde_json::Value;
 
@@ -175,8 +179,17 @@ mod as_text {
         value.serialize(to)
     }
 
+    /// Only what is spelled as [`super::pretty`] spells it: a person who reads a key that stands
+    /// twice would read the one that is not meant.
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
         let text = String::deserialize(from)?;
-        serde_json::from_str(&text).map_err(serde::de::Error::custom)
+        let value = serde_json::from_str(&text).map_err(D::Error::custom)?;
+        // A file that went through Windows has other line ends; JSON has none within its strings.
+        if super::pretty(&value) != text.replace("\r\n", "\n") {
+            return Err(D::Error::custom(
+                "a definition is not spelled as `ringfence lock` spells it",
+            ));
+        }
+        Ok(value)
     }
 }

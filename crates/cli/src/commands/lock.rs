@@ -1,5 +1,7 @@
 //! `ringfence lock`
 
+mod tools;
+
 use std::process::ExitCode;
 
 use ringfence_bundle::{Drift, Error, Lock as File, Objects, Reason, Snapshot};
@@ -13,6 +15,9 @@ use crate::failure::Failure;
 use crate::out::{self, Colour};
 
 pub(crate) fn run(args: &Args, lock: &Lock) -> Done {
+    if let Some(servers) = &lock.tools {
+        return tools::run(args, lock, servers);
+    }
     if lock.check {
         return check(&Snapshot::read(&args.project)?, lock.json);
     }

@@ -33,13 +33,20 @@ pub(crate) fn run(args: &Args, options: &Json) -> Done {
         finding.next.take_if(|next| next == "ringfence validate");
     }
     let fields: Vec<_> = snapshot.iter().flat_map(|s| s.manifest.declared()).collect();
+    // The lock may be missing or broken: then nothing is pinned.
+    let locked = snapshot.as_ref().and_then(|_| Snapshot::read(&args.project).ok());
+    let servers: Vec<_> = snapshot.iter().flat_map(|s| s.manifest.servers.keys()).collect();
+    let pinned = |id| locked.as_ref()?.tool_pins(id).map(|pins| pins.tools.len());
     if options.json {
         let fields: Vec<_> = fields
             .iter()
             .map(|(keys, field)| json!({ "field": keys, "label": field.label.to_string() }))
             .collect();
+        let servers: Vec<_> =
+            servers.iter().map(|id| json!({ "server": id, "pinned_tools": pinned(id) })).collect();
         out::json(&json!({
             "version": 1, "valid": snapshot.is_some(), "findings": findings, "fields": fields,
+            "servers": servers,
         }));
     } else {
         for finding in &findings {
@@ -47,6 +54,11 @@ pub(crate) fn run(args: &Args, options: &Json) -> Done {
         }
         for (keys, field) in &fields {
             out::data(&format!("{keys:<40} {}", field.label));
+        }
+        for id in servers {
+            let pins = pinned(id).map(|tools| format!("pinned ({tools} tools)"));
+            let pins = pins.as_deref().unwrap_or("unpinned");
+            out::data(&format!("{:<40} {pins}", format!("tools of {id}")));
         }
         verdict(&findings, snapshot.is_some());
     }

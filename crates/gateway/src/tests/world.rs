@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_bundle::{Server, ServerId, Template, ToolName, Transport};
+use ringfence_bundle::{Server, ServerId, Template, ToolName, ToolPins, Transport};
 use ringfence_mcp::{Answer, Asker, Backend, RpcError, serve_stdio};
 use ringfence_policy::{Decision, Layer, Principal};
 use ringfence_record::{Event, Outcome};
@@ -78,6 +78,8 @@ pub(super) struct Tools {
     pub(super) dropped: Arc<Notify>,
     pub(super) journal: Arc<Memory>,
     pub(super) says: Mutex<Value>,
+    /// What it tells a model about itself.
+    pub(super) instructions: Mutex<Value>,
 }
 
 pub(super) fn tool(name: &str, description: &str) -> Value {
@@ -111,7 +113,7 @@ impl Backend for Tools {
                 "initialize" | "server/discover" => Ok(json!({
                     "capabilities": {"tools": {"listChanged": true}, "resources": {}, "prompts": {}},
                     "serverInfo": {"name": "tools", "version": "1"},
-                    "instructions": "be kind",
+                    "instructions": *self.instructions.lock().unwrap(),
                 })),
                 // Two tools a page.
                 "tools/list" => {
@@ -221,7 +223,24 @@ pub(super) fn new_tools(journal: &Arc<Memory>) -> Arc<Tools> {
         dropped: Arc::default(),
         journal: Arc::clone(journal),
         says: Mutex::new(json!("nothing")),
+        instructions: Mutex::new(json!("be kind")),
     })
+}
+
+/// The server `s`, with its list of tools.
+fn s_alone(transport: Transport) -> BTreeMap<ServerId, Server> {
+    let listed = ["echo", "hang", "fail", "say", "forbidden", "pay", "new", "die", "Echo"];
+    let server = Server {
+        transport,
+        tools: Some(listed.iter().map(|name| ToolName::parse(name).unwrap()).collect()),
+        methods: vec!["resources/read".into()],
+        pricing: None,
+    };
+    BTreeMap::from([(id("s"), server)])
+}
+
+fn waits(call: Duration) -> Waits {
+    Waits { connect: Duration::from_secs(10), call }
 }
 
 impl World {
@@ -260,27 +279,31 @@ impl World {
         pipes: Arc<Pipes>,
         launcher: Arc<dyn Launcher>,
     ) -> Self {
-        let listed = ["echo", "hang", "fail", "say", "forbidden", "pay", "new", "die", "Echo"];
-        let server = Server {
-            transport,
-            tools: Some(listed.iter().map(|name| ToolName::parse(name).unwrap()).collect()),
-            methods: vec!["resources/read".into()],
-            pricing: None,
-        };
-        let servers = BTreeMap::from([(id("s"), server)]);
-        let waits = Waits { connect: Duration::from_secs(10), call };
-        Self::assembled(servers, Arc::new(Rules), waits, (journal, tools, pipes), launcher)
+        let launched = (journal, tools, pipes);
+        Self::assembled(s_alone(transport), &[], Arc::new(Rules), waits(call), launched, launcher)
+    }
+
+    /// As [`World::new`], held to these pins.
+    pub(super) fn pinned(pins: &ToolPins) -> Self {
+        let Self { journal, tools, pipes, .. } = Self::new();
+        let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
+        let pins = std::slice::from_ref(pins);
+        let waits = waits(Duration::from_secs(10));
+        let launched = (journal, tools, pipes);
+        Self::assembled(s_alone(stdio()), pins, Arc::new(Rules), waits, launched, launcher)
     }
 
     /// What a manifest declares, judged by its ruleset.
     pub(super) fn declared(servers: BTreeMap<ServerId, Server>, judge: Arc<dyn Judge>) -> Self {
         let Self { journal, tools, pipes, .. } = Self::new();
         let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
-        Self::assembled(servers, judge, Waits::default(), (journal, tools, pipes), launcher)
+        let launched = (journal, tools, pipes);
+        Self::assembled(servers, &[], judge, Waits::default(), launched, launcher)
     }
 
     fn assembled(
         servers: BTreeMap<ServerId, Server>,
+        pins: &[ToolPins],
         judge: Arc<dyn Judge>,
         waits: Waits,
         (journal, tools, pipes): (Arc<Memory>, Arc<Tools>, Arc<Pipes>),
@@ -289,6 +312,7 @@ impl World {
         let trust = Arc::new(Yes(AtomicBool::new(true)));
         let gateway = Gateway::assemble(
             servers,
+            pins,
             Arc::clone(&journal) as Arc<dyn Journal>,
             judge,
             Arc::clone(&trust) as Arc<dyn Trust>,

@@ -177,7 +177,11 @@ fn servers(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
                 format!("{}, in a sandbox of its own, {hosts}", file.unwrap_or_default())
             }
         };
-        say("server", format!("{id}: {tools}{methods} ({place}); unpinned"));
+        let pins = match plan.bundle.snapshot().tool_pins(id) {
+            Some(pins) => format!("pinned ({} tools)", pins.tools.len()),
+            None => "unpinned: held to its first tools/list".to_owned(),
+        };
+        say("server", format!("{id}: {tools}{methods} ({place}); {pins}"));
     }
 }
 

@@ -1,0 +1,118 @@
+//! One record from its opening to its seal, and what a machine must be told meanwhile.
+
+use ringfence_identity::{Did, Signer};
+use ringfence_record::{Event, MachineLog, Recorder, RunId};
+use ringfence_sandbox::native;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::execute::{EndedBy, run_dir, sweep};
+use crate::live::{self, Lease, Live};
+use crate::{Error, Plan};
+
+/// Descriptors that the supervisor takes if it may.
+const DESCRIPTORS: u64 = 65_536;
+
+/// An open record. Whoever opens one closes it: one that is dropped reads as a crash.
+pub(crate) struct Session<'p> {
+    pub(crate) run: RunId,
+    pub(crate) recorder: Recorder,
+    plan: &'p Plan,
+    machine: MachineLog,
+    lease: Lease,
+}
+
+impl<'p> Session<'p> {
+    /// Clears away what crashed runs left, opens the record and announces the run.
+    pub(crate) fn open(plan: &'p Plan, mode: String) -> Result<Self, Error> {
+        more_descriptors();
+        let machine = MachineLog::open(&plan.home, Signer::machine(&plan.home)?)?;
+        sweep(&plan.home)?;
+        let signer = signer(plan)?;
+        let run = RunId::fresh();
+        let recorder = Recorder::create(&plan.home, &run, signer, &machine)?;
+        let pid = std::process::id();
+        let pid_started = live::started_at(pid).unwrap_or(0);
+        let lease = live::announce(
+            &plan.home,
+            &Live {
+                run: run.clone(),
+                pid,
+                pid_started,
+                started: jiff::Timestamp::now().to_string(),
+                project: plan.project().to_owned(),
+                backend: plan.backend.name().into(),
+                command: plan.program.args.clone(),
+            },
+        )?;
+        let _ = recorder.commit_blocking(Event::RunStarted {
+            project: plan.project().display().to_string(),
+            consent: plan.bundle.consent().to_string(),
+            backend: plan.backend.name().into(),
+            mode,
+            command: plan.program.args.clone(),
+            ruleset: plan.ruleset.digest(),
+            pid,
+            pid_started,
+        })?;
+        Ok(Self { run, recorder, plan, machine, lease })
+    }
+
+    /// Records the end, seals, and clears away. Nothing of the run may be alive any more.
+    pub(crate) fn close<T>(
+        self,
+        outcome: Result<T, Error>,
+        ended: impl FnOnce(&T) -> Event,
+    ) -> Result<T, Error> {
+        let Self { run, recorder, plan, machine, lease } = self;
+        let ended = match &outcome {
+            Ok(done) => ended(done),
+            Err(error) => Event::RunFinished {
+                status: 255,
+                ended_by: match error {
+                    Error::Stopped => EndedBy::Stopped.word().into(),
+                    _ => EndedBy::Error.word().into(),
+                },
+                detail: Some(error.to_string()),
+            },
+        };
+        // A record that failed says so itself; the first error is the one to show.
+        let closed = recorder.commit_blocking(ended).and_then(|_| recorder.seal(&machine));
+        // The servers' sandboxes are gone by now, and with them what stood on the agent's
+        // placeholders; another run may still do.
+        let own = run_dir(&plan.home, &run);
+        let _ = native::sweep(&own);
+        if native::has_left(&own) {
+            lease.leave()
+        } else {
+            drop(lease)
+        }
+        // What an earlier run left to us, since we stood on it. The next run tries again.
+        let _ = sweep(&plan.home);
+        // Where the record failed first, the rest only followed.
+        if let Some(error) = recorder.failure() {
+            return Err(error.into());
+        }
+        let done = outcome?;
+        closed?;
+        Ok(done)
+    }
+}
+
+/// A tunnel takes two descriptors, and an agent may hold a thousand: with the usual soft limit the
+/// supervisor would have none left for its own work. The sandboxes set limits of their own.
+fn more_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
+    if limit.current.is_some_and(|current| current < most) {
+        // Where it cannot be raised, connections wait until others end.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
+    }
+}
+
+/// The agent's own key where a DID is declared, the machine's otherwise.
+fn signer(plan: &Plan) -> Result<Signer, Error> {
+    match plan.manifest().agent.as_ref().and_then(|agent| agent.did.as_deref()) {
+        Some(did) => Ok(Signer::for_did(&plan.home, &Did::parse(did)?)?),
+        None => Ok(Signer::machine(&plan.home)?),
+    }
+}
