@@ -30,4 +30,5 @@ mod redteam_raw_network;
 mod redteam_requests;
 mod redteam_resolve;
 mod redteam_secrets;
+mod samples;
 mod support_net;
