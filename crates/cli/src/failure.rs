@@ -49,8 +49,10 @@ impl Failure {
                 "error": { "kind": kind, "message": self.message, "findings": self.findings, "next": self.next },
             }));
         }
-        for finding in &self.findings {
-            out::diagnostic(finding);
+        for mut finding in self.findings.iter().cloned() {
+            // What is to be typed is said once, at the end.
+            finding.next.take_if(|next| Some(&*next) == self.next.as_ref());
+            out::diagnostic(&finding);
         }
         let mut lines = self.message.lines();
         out::say(&format!(
@@ -71,7 +73,10 @@ impl Failure {
 impl From<ringfence_run::Error> for Failure {
     fn from(error: ringfence_run::Error) -> Self {
         let findings = findings(&error).to_vec();
-        let next = error.next().map(str::to_owned);
+        // What every finding advises knows more than the kind of error does.
+        let agreed = findings.first().and_then(|first| first.next.clone());
+        let agreed = agreed.filter(|next| findings.iter().all(|f| f.next.as_ref() == Some(next)));
+        let next = agreed.or_else(|| error.next().map(str::to_owned));
         Self { kind: error.kind(), message: error.to_string(), findings, next }
     }
 }
