@@ -303,7 +303,14 @@ impl Watch<'_> {
         let both = [(path, None), (other.as_str(), None)];
         let shown = if in_tree { &both[..] } else { &both[..1] };
         self.notices(&format!("{path}: renamed"), shown);
-        fs::remove_file(&moved).expect("our own file");
+        // What stands there is no file any more: the whole is refused, with its name.
+        let elsewhere = self.project.root().join("the same bytes");
+        fs::rename(&moved, &elsewhere).expect("our own file");
+        std::os::unix::fs::symlink(&elsewhere, &full).expect("our own folder");
+        let name = path.rsplit('/').next().expect("a path ends in a name");
+        self.notices(&format!("{path}: a link to the same bytes"), &[(name, None)]);
+        fs::remove_file(&full).expect("our own link");
+        fs::remove_file(&elsewhere).expect("our own file");
         self.notices(&format!("{path}: removed"), &[(path, None)]);
         self.put(path, before);
         self.is_as_before(path);
