@@ -193,14 +193,18 @@ fn line_at(bytes: &[u8], at: usize) -> usize {
     bytes[..at].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Changes of one byte: three or, with `every_line`, one more a line, one more byte, one less.
-fn edits(bytes: &[u8], every_line: bool) -> Vec<Edit> {
+/// Changes of one byte: one in the middle, one more, one less; with `all_lines` of the first and the last too,
+/// and of the first of each line.
+fn edits(bytes: &[u8], all_lines: bool) -> Vec<Edit> {
     let is_text = !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok();
     let line = |at| is_text.then(|| line_at(bytes, at));
     let mut places = Vec::new();
     if let Some(last) = bytes.len().checked_sub(1) {
-        places.extend([0, last / 2, last]);
-        if every_line && is_text {
+        places.push(last / 2);
+        if all_lines {
+            places.extend([0, last]);
+        }
+        if all_lines && is_text {
             let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
             places.extend(starts.map(|(at, _)| at + 1).filter(|at| *at <= last));
         }
@@ -284,8 +288,8 @@ impl Watch<'_> {
     }
 
     /// Its bytes, its mode, its name, that it is there.
-    fn file(&mut self, path: &str, before: &(Vec<u8>, bool), in_tree: bool, every_line: bool) {
-        for edit in edits(&before.0, every_line) {
+    fn file(&mut self, path: &str, before: &(Vec<u8>, bool), in_tree: bool, all_lines: bool) {
+        for edit in edits(&before.0, all_lines) {
             self.project.file(path, &edit.bytes);
             self.notices(&format!("{path}: {}", edit.what), &[(path, edit.line)]);
         }
@@ -342,18 +346,18 @@ fn sample(who: Who, name: &str) -> (usize, Vec<String>) {
     reviewed(&project);
     let held = held(&project);
     let mut watch = Watch { project: &project, changes: 0, faults: Vec::new() };
-    // Each line of everything once; the second user needs fewer.
-    let every_line = who == Who::Itself;
+    // Each line of everything once; the second user needs fewer of them.
+    let all_lines = who == Who::Itself;
     for path in &held.alone {
         let full = project.path().join(path);
         let mode = fs::metadata(&full).expect("it was pinned").permissions().mode();
         let before = (fs::read(&full).expect("it was pinned"), mode & 0o100 != 0);
-        watch.file(path, &before, false, every_line);
+        watch.file(path, &before, false, all_lines);
     }
     for tree in &held.trees {
         let files = files_of(&project.path().join(tree));
         for (path, before) in &files {
-            watch.file(&format!("{tree}/{path}"), before, true, every_line);
+            watch.file(&format!("{tree}/{path}"), before, true, all_lines);
         }
         watch.tree(tree, &files);
     }
