@@ -38,6 +38,7 @@ impl Failure {
             Kind::Refused => 3,
             Kind::Internal => 255,
         };
+        let next = self.advice();
         if json {
             let kind = match self.kind {
                 Kind::User => "user",
@@ -46,12 +47,12 @@ impl Failure {
             };
             out::json(&json!({
                 "version": 1,
-                "error": { "kind": kind, "message": self.message, "findings": self.findings, "next": self.next },
+                "error": { "kind": kind, "message": self.message, "findings": self.findings, "next": next },
             }));
         }
         for mut finding in self.findings.iter().cloned() {
             // What is to be typed is said once, at the end.
-            finding.next.take_if(|next| Some(&*next) == self.next.as_ref());
+            finding.next.take_if(|own| Some(own.as_str()) == next);
             out::diagnostic(&finding);
         }
         let mut lines = self.message.lines();
@@ -63,20 +64,26 @@ impl Failure {
         for line in lines {
             out::say(&format!("  {}", escaped(line)));
         }
-        if let Some(next) = &self.next {
+        if let Some(next) = next {
             out::say(&format!("  next: {}", escaped(next)));
         }
         ExitCode::from(status)
+    }
+
+    /// What every finding advises, which knows more than the kind of error does; else that.
+    fn advice(&self) -> Option<&str> {
+        let first = self.findings.first().and_then(|first| first.next.as_deref());
+        let agreed = first.filter(|next| {
+            self.findings.iter().all(|finding| finding.next.as_deref() == Some(*next))
+        });
+        agreed.or(self.next.as_deref())
     }
 }
 
 impl From<ringfence_run::Error> for Failure {
     fn from(error: ringfence_run::Error) -> Self {
         let findings = findings(&error).to_vec();
-        // What every finding advises knows more than the kind of error does.
-        let agreed = findings.first().and_then(|first| first.next.clone());
-        let agreed = agreed.filter(|next| findings.iter().all(|f| f.next.as_ref() == Some(next)));
-        let next = agreed.or_else(|| error.next().map(str::to_owned));
+        let next = error.next().map(str::to_owned);
         Self { kind: error.kind(), message: error.to_string(), findings, next }
     }
 }
