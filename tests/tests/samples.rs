@@ -258,7 +258,7 @@ impl Watch<'_> {
             return;
         }
         let mut text = said(&preview);
-        for more in [&["diff"][..], &["lock", "--check"]] {
+        for more in [&["diff", "--approved"][..], &["diff"], &["lock", "--check"]] {
             if shown.iter().all(|(path, line)| places(&text, path, *line)) {
                 return;
             }
