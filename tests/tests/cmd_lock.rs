@@ -75,3 +75,17 @@ fn a_skill_with_a_link_out_of_it_is_refused() {
         assert!(format!("{}{}", output.stdout, output.stderr).contains("passwd"));
     });
 }
+
+#[test]
+fn what_cannot_be_pinned_says_once_what_to_type_after_mending() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(&format!("{MIRROR}\n[skills.s]\npath = \"./skills/s\"\n"));
+        project.ringfence(&["validate"]).ok().done();
+        let output = project.ringfence(&["lock"]).expect(1).says(&["ringfence.toml:13"]);
+        let next: Vec<&str> = output.stderr.lines().filter(|l| l.contains("next:")).collect();
+        assert_eq!(next, ["  next: ringfence lock"], "{}", output.stderr);
+        project.file(".ringfence/skills/s/SKILL.md", "# s\n");
+        project.lock();
+    });
+}

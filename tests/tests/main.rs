@@ -41,4 +41,5 @@ mod redteam_resolve;
 mod redteam_secrets;
 mod redteam_tools;
 mod redteam_unavailable;
+mod samples;
 mod support_net;

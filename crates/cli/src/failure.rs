@@ -38,6 +38,7 @@ impl Failure {
             Kind::Refused => 3,
             Kind::Internal => 255,
         };
+        let next = self.advice();
         if json {
             let kind = match self.kind {
                 Kind::User => "user",
@@ -46,11 +47,13 @@ impl Failure {
             };
             out::json(&json!({
                 "version": 1,
-                "error": { "kind": kind, "message": self.message, "findings": self.findings, "next": self.next },
+                "error": { "kind": kind, "message": self.message, "findings": self.findings, "next": next },
             }));
         }
-        for finding in &self.findings {
-            out::diagnostic(finding);
+        for mut finding in self.findings.iter().cloned() {
+            // What is to be typed is said once, at the end.
+            finding.next.take_if(|own| Some(own.as_str()) == next);
+            out::diagnostic(&finding);
         }
         let mut lines = self.message.lines();
         out::say(&format!(
@@ -61,10 +64,19 @@ impl Failure {
         for line in lines {
             out::say(&format!("  {}", escaped(line)));
         }
-        if let Some(next) = &self.next {
+        if let Some(next) = next {
             out::say(&format!("  next: {}", escaped(next)));
         }
         ExitCode::from(status)
+    }
+
+    /// What every finding advises, which knows more than the kind of error does; else that.
+    fn advice(&self) -> Option<&str> {
+        let first = self.findings.first().and_then(|first| first.next.as_deref());
+        let agreed = first.filter(|next| {
+            self.findings.iter().all(|finding| finding.next.as_deref() == Some(*next))
+        });
+        agreed.or(self.next.as_deref())
     }
 }
 

@@ -1,0 +1,5 @@
+"""Adds up yesterday."""
+
+import sys
+
+print("report", sys.argv[1:])

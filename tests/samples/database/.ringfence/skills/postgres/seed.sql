@@ -1,0 +1,1 @@
+insert into notes (owner, body) values ('00000000-0000-0000-0000-000000000000', 'héllo');

@@ -1,0 +1,4 @@
+import json
+import sys
+
+json.dump({"fields": ["name", "date"]}, sys.stdout)

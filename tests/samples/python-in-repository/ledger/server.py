@@ -1,0 +1,1 @@
+raise SystemExit("a sample: it is never started")

@@ -1,0 +1,1 @@
+export const next = v => v.replace(/\d+$/, n => String(Number(n) + 1));
