@@ -77,7 +77,7 @@ impl Snapshot {
         let root = files::open_root(&self.project).map_err(io)?;
         for path in programs::of_project(&self.manifest, &self.project).into_keys() {
             let pinned = self.lock.as_ref().and_then(|lock| lock.digest(Kind::Program, &path));
-            let found = match files::digest_file(root.as_fd(), &path, Kind::Program.as_str()) {
+            let found = match files::digest(root.as_fd(), &path, Kind::Program) {
                 Ok(found) => Some(found),
                 Err(ReadError::Absent) => None,
                 Err(error) => {

@@ -21,9 +21,7 @@ mod list;
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-pub(crate) use hash::digest;
-pub(crate) use hash::{Ask, digests};
+pub(crate) use hash::{Ask, digest, digests};
 
 const CHANGED: &str = "it changed while it was read";
 const TOO_LARGE: &str = "too large to pin: a file holds at most 64 MiB, a folder 1 GiB";

@@ -27,7 +27,7 @@ pub(crate) const PROXY_PORT: u16 = 3128;
 pub(crate) const GATE_PORT: u16 = 3129;
 
 /// The machine's ceiling on unpinned servers.
-const PINNED: &str = "require_pinned_tools";
+const PINNED: &str = "policy.require_pinned_tools";
 
 const MIB: u64 = 1 << 20;
 /// Processes and threads, where the manifest says nothing.
@@ -113,8 +113,10 @@ impl Plan {
     /// # Errors
     /// [`Error`]: the bundle, trust, policy, program, project or backend refuse.
     pub fn build(request: &Request) -> Result<Self, Error> {
-        let plan =
-            Self::assemble(request, |manifest, project| command(request, manifest, project))?;
+        // What a person typed is theirs; what the manifest names was reviewed.
+        let whose = if request.command.is_empty() { Whose::All } else { Whose::Servers };
+        let program = |manifest: &Manifest, project: &Path| command(request, manifest, project);
+        let plan = Self::assemble(request, whose, program)?;
         pinned(&plan)?;
         Ok(plan)
     }
@@ -122,16 +124,16 @@ impl Plan {
     /// The same for a session that runs no agent, whose servers are asked what they offer: whatever
     /// holds a server in a run holds it there. `words` stand for the command in its record.
     pub(crate) fn without_agent(request: &Request, words: Vec<String>) -> Result<Self, Error> {
-        Self::assemble(request, |_, _| Ok(Program { file: PathBuf::new(), args: words }))
+        let program = |_: &Manifest, _: &Path| Ok(Program { file: PathBuf::new(), args: words });
+        Self::assemble(request, Whose::Servers, program)
     }
 
     fn assemble(
         request: &Request,
+        whose: Whose,
         command: impl FnOnce(&Manifest, &Path) -> Result<Program, Error>,
     ) -> Result<Self, Error> {
         let store = Store::new(&request.home);
-        // What a person typed is theirs; what the manifest names was reviewed.
-        let whose = if request.command.is_empty() { Whose::All } else { Whose::Servers };
         let snapshot = Snapshot::read(&request.project)?;
         let bundle = store.check(snapshot, request.path.as_deref(), whose)?;
         let machine = MachinePolicy::load(&request.home)?;
@@ -236,9 +238,9 @@ fn pinned(plan: &Plan) -> Result<(), Error> {
         return Ok(());
     }
     let file = plan.home.join("machine.toml");
-    let line = MachinePolicy::load(&plan.home)?.places.get(PINNED).map(|place| place.line);
+    let line = MachinePolicy::load(&plan.home)?.places.find(PINNED).map(|place| place.line);
     let line = line.map(|line| format!(":{line}")).unwrap_or_default();
-    let rule = format!("{}{line} [policy] {PINNED}", file.display());
+    let rule = format!("{}{line} [policy] require_pinned_tools", file.display());
     Err(Error::UnpinnedTools { servers, rule })
 }
 

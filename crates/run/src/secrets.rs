@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use ringfence_bundle::{Manifest, SecretName, Snapshot, Transport};
+use ringfence_bundle::{Manifest, SecretName, Snapshot, Transport, Whose};
 use ringfence_policy::{FsScopes, MachinePolicy, Principal, Ruleset};
 use ringfence_secrets::{
     Answer, Chain, DotEnv, Environment, Found, Keychain, Reach, Reached, Source, Varlock,
@@ -175,12 +175,15 @@ pub fn survey(
     let manifest = snapshot.manifest.clone();
     let ruleset = Ruleset::compile(&MachinePolicy::load(&home)?, &manifest)?;
     let scopes = scopes(&ruleset, &user_home, &home)?;
-    let (trusted, untrusted) = match Store::new(&home).check(snapshot) {
+    let (trusted, untrusted) = match Store::new(&home).check(snapshot, path.as_deref(), Whose::Servers) {
         Ok(bundle) => (Some(bundle), None),
         Err(
             no @ (Trust::Untrusted { .. }
             | Trust::Changed { .. }
             | Trust::Drifted(_)
+            | Trust::Programs(_)
+            | Trust::Missing { .. }
+            | Trust::Unrecorded { .. }
             | Trust::Unlocked(_)),
         ) => (None, Some(no.to_string())),
         Err(error) => return Err(error.into()),

@@ -60,7 +60,6 @@ pub(crate) fn digests(asks: &[Ask<'_>]) -> Vec<Result<Digest, ReadError>> {
 }
 
 /// The digest of one thing.
-#[cfg(test)]
 pub(crate) fn digest(root: BorrowedFd<'_>, path: &str, kind: Kind) -> Result<Digest, ReadError> {
     digests(&[Ask { root, path, kind }]).pop().expect("one was asked for")
 }
