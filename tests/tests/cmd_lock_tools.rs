@@ -111,7 +111,11 @@ fn plain_lock_keeps_the_pins_while_the_server_is_declared_as_it_was() {
         labelled(" pinned (1 tools)");
         project.manifest(&format!("{OFFERS}tools = [\"look\"]\n"));
         labelled(" unpinned");
-        project.lock();
+        project
+            .ringfence(&["lock"])
+            .ok()
+            .says(&["tools of offers", "ringfence lock --tools"])
+            .done();
         assert!(!lock(&project).contains("[[tools]]"));
         labelled(" unpinned");
     });
@@ -180,6 +184,34 @@ fn what_does_not_show_is_not_pinned_and_its_place_is_named() {
         let output = project.ringfence(&["lock", "--tools"]).expect(1);
         output.says(&["instructions", "U+200B"]).done();
         assert_eq!(lock(&project), before);
+    });
+}
+
+#[test]
+fn a_secret_that_a_server_tells_does_not_reach_the_lock() {
+    each_user(|who| {
+        let token = "tok-3f9a1c77e2b84d06";
+        let offered = Arc::new(Mutex::new(offer(&format!("call me with {token}"))));
+        let server = Upstream::offering(&offered);
+        let manifest = upstream(&server.url()).replace("\"echo\"", "\"look\"")
+            + "headers = { Authorization = \"Bearer ${TOKEN}\" }\n";
+        let mut project = Project::new(who);
+        project.env("TOKEN", token);
+        project.manifest(&manifest);
+        project.lock();
+        project.trust();
+        let output = project.lock_tools();
+        let said = server.seen();
+        let header = said.iter().filter_map(|seen| seen.header("authorization")).next();
+        assert_eq!(header, Some(&*format!("Bearer {token}")), "control: the server has it");
+        let all = crate::bundles::all_text(&project, project.root(), "");
+        assert!(all.contains("call me with"), "control: the definition is there");
+        for text in [all, output.stdout, output.stderr] {
+            assert!(!text.contains(token), "{text}");
+        }
+        project.events().has("secret_accessed", &[("name", "TOKEN"), ("outcome", "allowed")]);
+        project.trust();
+        project.ringfence(&["lock", "--check", "--tools"]).ok().done();
     });
 }
 

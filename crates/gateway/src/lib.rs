@@ -96,6 +96,12 @@ impl Default for Waits {
     }
 }
 
+/// The servers there are, and what the lock says of them.
+pub(crate) struct Declared {
+    pub(crate) servers: BTreeMap<ServerId, Server>,
+    pub(crate) pins: Vec<ToolPins>,
+}
+
 /// The chokepoint of every MCP call.
 pub struct Gateway {
     journal: Arc<dyn Journal>,
@@ -126,10 +132,10 @@ impl Gateway {
 
     fn held_to(pins: Vec<ToolPins>, parts: Parts) -> Arc<Self> {
         let servers = parts.bundle.snapshot().manifest.servers.clone();
+        let declared = Declared { servers, pins };
         let trust = seams::StoreTrust { store: parts.store, bundle: parts.bundle };
         Self::assemble(
-            servers,
-            &pins,
+            declared,
             Arc::new(parts.recorder),
             parts.ruleset,
             Arc::new(trust),
@@ -140,8 +146,7 @@ impl Gateway {
     }
 
     pub(crate) fn assemble(
-        servers: BTreeMap<ServerId, Server>,
-        pins: &[ToolPins],
+        Declared { servers, pins }: Declared,
         journal: Arc<dyn Journal>,
         judge: Arc<dyn Judge>,
         trust: Arc<dyn Trust>,
@@ -149,7 +154,7 @@ impl Gateway {
         launcher: Arc<dyn Launcher>,
         waits: Waits,
     ) -> Arc<Self> {
-        let upstreams = upstream::Table::new(&servers, pins, vault, launcher, waits);
+        let upstreams = upstream::Table::new(&servers, &pins, vault, launcher, waits);
         let held = |id: &ServerId| list::Held::to(pins.iter().find(|pins| pins.server == *id));
         let held = servers.keys().map(|id| (id.clone(), held(id))).collect();
         let listing = servers.keys().map(|id| (id.clone(), Default::default())).collect();

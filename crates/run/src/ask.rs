@@ -177,7 +177,10 @@ impl Inquiry {
                 Ok(offer) => fit::fit(&server, offer),
                 Err(error) => {
                     refused |= matches!(error, ringfence_gateway::Error::Refused(_));
-                    Err(error.to_string())
+                    Err(match error {
+                        ringfence_gateway::Error::Upstream { error } => error.detail(),
+                        error => error.to_string(),
+                    })
                 }
             };
             match fitted {

@@ -59,9 +59,7 @@ pub fn rows(events: impl IntoIterator<Item: Borrow<Event>>) -> Vec<Row> {
             }
             _ => {}
         }
-        if let Some(row) = row(event) {
-            all.add(row);
-        }
+        held_back(event).into_iter().flatten().chain(row(event)).for_each(|row| all.add(row));
     }
     all.rows
 }
@@ -141,6 +139,25 @@ fn kind(check: &str) -> &'static str {
     }
 }
 
+/// What the gateway itself kept from an agent: one event may say it of many tools.
+fn held_back(event: &Event) -> Option<impl Iterator<Item = Row> + '_> {
+    let Event::CallDecided { principal, server, method, outcome: Outcome::Refused, steps, .. } =
+        event
+    else {
+        return None;
+    };
+    // The first is told as the event's own.
+    let others = steps.iter().filter(|step| step.outcome == Outcome::Refused).skip(1);
+    Some(others.map(move |step| Row {
+        about: About::Call,
+        outcome: Outcome::Refused,
+        principal: principal.clone(),
+        what: format!("{server}: {method}"),
+        rule: step.rule.clone(),
+        times: 1,
+    }))
+}
+
 fn row(event: &Event) -> Option<Row> {
     let row = |about, outcome, principal: &String, what: String, rule: String| {
         Some(Row { about, outcome, principal: principal.clone(), what, rule, times: 1 })
@@ -181,6 +198,33 @@ fn deciding(steps: &[Step]) -> String {
 mod tests {
     use super::{About, rows, screen};
     use ringfence_record::{Attempt, Event, Outcome, Step};
+
+    #[test]
+    fn every_tool_that_was_held_back_is_a_row() {
+        let step =
+            |rule: &str| Step { check: "pin".into(), outcome: Outcome::Refused, rule: rule.into() };
+        let event = Event::CallDecided {
+            call: 1,
+            principal: "gateway".into(),
+            server: "s".into(),
+            method: "tools/list".into(),
+            tool: None,
+            arguments: None,
+            outcome: Outcome::Refused,
+            steps: vec![step("lock: tool s/a"), step("lock: tool s/b")],
+        };
+        let mut rules: Vec<_> = rows([event]).into_iter().map(|row| row.rule).collect();
+        rules.sort();
+        assert_eq!(rules, ["lock: tool s/a", "lock: tool s/b"]);
+        let unpinned = "unpinned; defined as in the run's first tools/list";
+        let mut allowed = call("t", Outcome::Allowed);
+        if let Event::CallDecided { steps, .. } = &mut allowed {
+            let pin =
+                Step { check: "pin".into(), outcome: Outcome::Allowed, rule: unpinned.into() };
+            steps.push(pin);
+        }
+        assert!(rows([allowed])[0].rule.ends_with("; unpinned"));
+    }
 
     fn call(tool: &str, outcome: Outcome) -> Event {
         let step = |outcome, rule: &str| Step { check: "tools".into(), outcome, rule: rule.into() };

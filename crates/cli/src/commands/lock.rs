@@ -64,6 +64,7 @@ pub(crate) fn run(args: &Args, lock: &Lock) -> Done {
         ));
         out::say("  next: ringfence trust");
     }
+    tools::lost(snapshot.lock.as_ref(), &file);
     Ok(ExitCode::SUCCESS)
 }
 

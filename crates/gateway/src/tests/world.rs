@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use super::memory::Memory;
 use crate::seams::{Boxed, Filled, Journal, Judge, Scrub, Trust, Vault};
-use crate::{Caller, Error, Gateway, JudgedRequest, Launched, Launcher, Waits};
+use crate::{Caller, Declared, Error, Gateway, JudgedRequest, Launched, Launcher, Waits};
 
 pub(super) const SECRET: &str = "s3cret-value";
 
@@ -228,7 +228,7 @@ pub(super) fn new_tools(journal: &Arc<Memory>) -> Arc<Tools> {
 }
 
 /// The server `s`, with its list of tools.
-fn s_alone(transport: Transport) -> BTreeMap<ServerId, Server> {
+fn s_alone(transport: Transport, pins: &[ToolPins]) -> Declared {
     let listed = ["echo", "hang", "fail", "say", "forbidden", "pay", "new", "die", "Echo"];
     let server = Server {
         transport,
@@ -236,7 +236,7 @@ fn s_alone(transport: Transport) -> BTreeMap<ServerId, Server> {
         methods: vec!["resources/read".into()],
         pricing: None,
     };
-    BTreeMap::from([(id("s"), server)])
+    Declared { servers: BTreeMap::from([(id("s"), server)]), pins: pins.to_vec() }
 }
 
 fn waits(call: Duration) -> Waits {
@@ -280,7 +280,7 @@ impl World {
         launcher: Arc<dyn Launcher>,
     ) -> Self {
         let launched = (journal, tools, pipes);
-        Self::assembled(s_alone(transport), &[], Arc::new(Rules), waits(call), launched, launcher)
+        Self::assembled(s_alone(transport, &[]), Arc::new(Rules), waits(call), launched, launcher)
     }
 
     /// As [`World::new`], held to these pins.
@@ -290,7 +290,7 @@ impl World {
         let pins = std::slice::from_ref(pins);
         let waits = waits(Duration::from_secs(10));
         let launched = (journal, tools, pipes);
-        Self::assembled(s_alone(stdio()), pins, Arc::new(Rules), waits, launched, launcher)
+        Self::assembled(s_alone(stdio(), pins), Arc::new(Rules), waits, launched, launcher)
     }
 
     /// What a manifest declares, judged by its ruleset.
@@ -298,12 +298,17 @@ impl World {
         let Self { journal, tools, pipes, .. } = Self::new();
         let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
         let launched = (journal, tools, pipes);
-        Self::assembled(servers, &[], judge, Waits::default(), launched, launcher)
+        Self::assembled(
+            Declared { servers, pins: Vec::new() },
+            judge,
+            Waits::default(),
+            launched,
+            launcher,
+        )
     }
 
     fn assembled(
-        servers: BTreeMap<ServerId, Server>,
-        pins: &[ToolPins],
+        declared: Declared,
         judge: Arc<dyn Judge>,
         waits: Waits,
         (journal, tools, pipes): (Arc<Memory>, Arc<Tools>, Arc<Pipes>),
@@ -311,8 +316,7 @@ impl World {
     ) -> Self {
         let trust = Arc::new(Yes(AtomicBool::new(true)));
         let gateway = Gateway::assemble(
-            servers,
-            pins,
+            declared,
             Arc::clone(&journal) as Arc<dyn Journal>,
             judge,
             Arc::clone(&trust) as Arc<dyn Trust>,

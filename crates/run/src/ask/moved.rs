@@ -1,7 +1,7 @@
 //! What a server says otherwise than it is pinned, down to the words. Pure.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence_bundle::{Digest, ServerId, ToolName, ToolPins, json_digest};
 use serde::Serialize;
@@ -16,6 +16,8 @@ const WORDS: usize = 4000;
 const AROUND: usize = 30;
 /// For finding the words that moved in one field. What is not found in time is told as a whole.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// For all fields together.
+const OVERALL: Duration = Duration::from_secs(10);
 
 /// What moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -86,6 +88,7 @@ pub struct Piece {
 /// Compares what a server offers with what is pinned, if anything is.
 #[must_use]
 pub fn moved(before: Option<&ToolPins>, after: &ToolPins) -> Vec<Moved> {
+    let until = Instant::now() + OVERALL;
     let server = &after.server;
     let row = |what, tool: Option<&ToolName>, how| Moved {
         server: server.clone(),
@@ -101,7 +104,7 @@ pub fn moved(before: Option<&ToolPins>, after: &ToolPins) -> Vec<Moved> {
     if before.is_none() {
         all.push(row(What::Server, None, How::New));
     }
-    all.extend(instructions(before, after, row(What::Instructions, None, How::Changed)));
+    all.extend(instructions(before, after, until, row(What::Instructions, None, How::Changed)));
     let none = Vec::new();
     let pinned = before.map_or(&none, |pins| &pins.tools);
     for tool in &after.tools {
@@ -110,7 +113,7 @@ pub fn moved(before: Option<&ToolPins>, after: &ToolPins) -> Vec<Moved> {
         match old {
             Some(_) if pinned == found => {}
             Some(old) => {
-                let (fields, more) = fields(&old.definition, &tool.definition);
+                let (fields, more) = fields(&old.definition, &tool.definition, until);
                 let row = row(What::Tool, Some(&tool.name), How::Changed);
                 all.push(Moved { pinned, found, fields, more, ..row });
             }
@@ -127,7 +130,12 @@ pub fn moved(before: Option<&ToolPins>, after: &ToolPins) -> Vec<Moved> {
     all
 }
 
-fn instructions(before: Option<&ToolPins>, after: &ToolPins, row: Moved) -> Option<Moved> {
+fn instructions(
+    before: Option<&ToolPins>,
+    after: &ToolPins,
+    until: Instant,
+    row: Moved,
+) -> Option<Moved> {
     let old = before.and_then(|pins| pins.instructions.as_deref());
     let new = after.instructions.as_deref();
     if old == new {
@@ -140,7 +148,7 @@ fn instructions(before: Option<&ToolPins>, after: &ToolPins, row: Moved) -> Opti
     };
     let digest = |text: Option<&str>| text.map(|text| json_digest(&Value::from(text)));
     let path = "instructions".to_owned();
-    let words = between(old.unwrap_or_default(), new.unwrap_or_default());
+    let words = between(old.unwrap_or_default(), new.unwrap_or_default(), until);
     let fields = vec![Field { path, words }];
     Some(Moved { how, pinned: digest(old), found: digest(new), fields, ..row })
 }
@@ -155,8 +163,8 @@ fn told(definition: &Value) -> Vec<Field> {
 }
 
 /// The fields that differ, and how many there are besides.
-fn fields(before: &Value, after: &Value) -> (Vec<Field>, usize) {
-    let mut all = Fields { list: Vec::new(), more: 0 };
+fn fields(before: &Value, after: &Value, until: Instant) -> (Vec<Field>, usize) {
+    let mut all = Fields { list: Vec::new(), more: 0, until };
     all.compare("", Some(before), Some(after));
     (all.list, all.more)
 }
@@ -164,6 +172,7 @@ fn fields(before: &Value, after: &Value) -> (Vec<Field>, usize) {
 struct Fields {
     list: Vec<Field>,
     more: usize,
+    until: Instant,
 }
 
 impl Fields {
@@ -185,7 +194,7 @@ impl Fields {
             (before, after) => {
                 let words = match (before, after) {
                     (Some(Value::String(before)), Some(Value::String(after))) => {
-                        between(before, after)
+                        between(before, after, self.until)
                     }
                     _ => {
                         let gone = before.map(|value| piece(How::Gone, &value.to_string()));
@@ -200,8 +209,12 @@ impl Fields {
 }
 
 /// The words that went and came, with a little of what stayed around them.
-fn between(before: &str, after: &str) -> Vec<Piece> {
-    let diff = TextDiff::configure().timeout(PATIENCE).diff_words(before, after);
+fn between(before: &str, after: &str, until: Instant) -> Vec<Piece> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return vec![piece(How::Gone, before), piece(How::New, after)];
+    }
+    let diff = TextDiff::configure().timeout(PATIENCE.min(left)).diff_words(before, after);
     let mut pieces: Vec<(How, String)> = Vec::new();
     for change in diff.iter_all_changes() {
         let how = match change.tag() {

@@ -55,6 +55,17 @@ pub(super) fn run(args: &Args, lock: &Lock, servers: &[String]) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Says of which servers a new lock no longer pins the tools.
+pub(super) fn lost(before: Option<&ringfence_bundle::Lock>, after: &ringfence_bundle::Lock) {
+    let gone = |server: &str| after.tools_of(server).is_none();
+    let servers = before.into_iter().flat_map(|lock| &lock.tools).map(|pins| pins.server.as_str());
+    for server in servers.filter(|server| gone(server)) {
+        let word = out::paint(Colour::Yellow, "unpinned");
+        out::say(&format!("  {word}  tools of {server}: it is declared otherwise now"));
+        out::say("  next: ringfence lock --tools, once it is trusted");
+    }
+}
+
 fn counted(asked: &Asked) -> String {
     let tools: usize = asked.pins.iter().map(|pins| pins.tools.len()).sum();
     format!("{tools} tool(s) of {} server(s)", asked.pins.len())
