@@ -1,4 +1,5 @@
-//! Benchmarks: `ringfence-benches PROGRAM NPM_FOLDER [--rounds N]`, started by `cargo xtask bench`.
+//! Benchmarks: `ringfence-benches PROGRAM NPM_FOLDER [--rounds N]`, started by `cargo xtask bench`;
+//! `ringfence-benches policy` measures the rules alone, which needs neither.
 //!
 //! Everything compared runs in the same rounds, one after the other, so that a busy machine is busy
 //! for all. Figures are medians; a missed target is said, and is no failure.
@@ -7,6 +8,7 @@
 
 mod bundle;
 mod memory;
+mod policy;
 mod start;
 
 use std::path::PathBuf;
@@ -51,6 +53,9 @@ fn main() -> ExitCode {
 
 fn all() -> Result<Vec<Figure>> {
     let mut args = std::env::args_os().skip(1);
+    if std::env::args_os().nth(1).is_some_and(|first| first == "policy") {
+        return policy::measure();
+    }
     let program = PathBuf::from(args.next().ok_or("the program is not named")?);
     let npm = PathBuf::from(args.next().ok_or("the npm folder is not named")?);
     let mut rounds = 30;
@@ -63,5 +68,6 @@ fn all() -> Result<Vec<Figure>> {
     }
     let mut figures = start::measure(&program, &npm, rounds)?;
     figures.push(memory::measure(&program)?);
+    figures.extend(policy::measure()?);
     Ok(figures)
 }
