@@ -1,5 +1,6 @@
 //! Benchmarks: `ringfence-benches PROGRAM NPM_FOLDER [--rounds N]`, started by `cargo xtask bench`;
 //! `lock` in place of the folder measures the check of locks alone.
+//! `ringfence-benches policy` measures the rules alone, which needs neither.
 //!
 //! Everything compared runs in the same rounds, one after the other, so that a busy machine is busy
 //! for all. Figures are medians; a missed target is said, and is no failure.
@@ -9,6 +10,7 @@
 mod bundle;
 mod lock;
 mod memory;
+mod policy;
 mod start;
 
 use std::path::PathBuf;
@@ -53,6 +55,9 @@ fn main() -> ExitCode {
 
 fn all() -> Result<Vec<Figure>> {
     let mut args = std::env::args_os().skip(1);
+    if std::env::args_os().nth(1).is_some_and(|first| first == "policy") {
+        return policy::measure();
+    }
     let program = PathBuf::from(args.next().ok_or("the program is not named")?);
     let npm = PathBuf::from(args.next().ok_or("the npm folder is not named")?);
     let mut rounds = 30;
@@ -69,5 +74,6 @@ fn all() -> Result<Vec<Figure>> {
     let mut figures = start::measure(&program, &npm, rounds)?;
     figures.push(memory::measure(&program)?);
     figures.extend(lock::measure(&program, rounds)?);
+    figures.extend(policy::measure()?);
     Ok(figures)
 }

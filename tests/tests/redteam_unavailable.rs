@@ -15,6 +15,9 @@ use crate::bundles::{MIRROR, SMALL, files, hosts};
 
 const GOOD: &str = "[policy]\nmax_duration_seconds = 60\n";
 
+/// Puts something in the place of the file.
+type Make<'a> = Box<dyn Fn() + 'a>;
+
 /// A run that would show, were it to start.
 fn run(project: &Project) -> ringfence_tests::Output {
     project.run(&["echo", "STARTED"])
@@ -51,7 +54,7 @@ fn a_policy_file_that_is_not_to_be_had_refuses_the_run() {
             fs::write(&file, GOOD).expect("our own file");
             fs::set_permissions(&file, fs::Permissions::from_mode(bits)).expect("our own file");
         };
-        let make: Vec<(&str, Box<dyn Fn()>)> = vec![
+        let make: Vec<(&str, Make<'_>)> = vec![
             ("a folder", Box::new(|| fs::create_dir(&file).expect("our own"))),
             ("a pipe that nobody writes to", Box::new(|| pipe(&file))),
             ("a socket", Box::new(|| drop(UnixListener::bind(&file).expect("our own")))),

@@ -53,7 +53,8 @@ impl MachinePolicy {
     ///
     /// # Errors
     /// [`Error::Machine`] with every problem: it is not a regular file within `home`, is larger
-    /// than 1 MiB, may be written by others than its owner, is not UTF-8, or does not parse.
+    /// than 1 MiB, is another user's, may be written by others than its owner, it or its folder, is
+    /// not UTF-8, or does not parse.
     pub fn load(home: &Path) -> Result<Self, Error> {
         let path = home.join(MACHINE_FILE);
         match file::read(home, &path)? {

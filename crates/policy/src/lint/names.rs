@@ -170,14 +170,19 @@ fn held<'e>(entry: &Entry, by: &[&'e Entry], kind: Kind) -> Option<Vec<&'e Entry
     if let Some(one) = by.iter().find(|other| other.holds(entry, kind)) {
         return Some(vec![*one]);
     }
-    let some: Vec<&Entry> = by
+    // Many that might have a part in it are too many to be walked side by side.
+    let near: Vec<&Entry> = by
         .iter()
         .copied()
         .filter(|other| ports_within(entry.pattern.ports, other.pattern.ports))
-        .filter(|other| other.meets(entry, kind))
+        .filter(|other| ends_agree(&entry.pattern.glob, &other.pattern.glob))
         .take(TOGETHER + 1)
         .collect();
-    if some.len() < 2 || some.len() > TOGETHER {
+    if near.len() > TOGETHER {
+        return None;
+    }
+    let some: Vec<&Entry> = near.into_iter().filter(|other| other.meets(entry, kind)).collect();
+    if some.len() < 2 {
         return None;
     }
     let languages: Vec<&Language> = some.iter().map(|other| &other.language).collect();
@@ -230,12 +235,13 @@ fn alone(list: &List<'_>, table: Table, report: &mut Report) {
             );
             continue;
         }
-        let same_sign = |other: &(usize, &Entry)| {
-            other.0 != n && other.1.pattern.negative == entry.pattern.negative
+        let others = || {
+            list.entries
+                .iter()
+                .enumerate()
+                .filter(move |(at, o)| *at != n && o.pattern.negative == entry.pattern.negative)
         };
-        let others: Vec<(usize, &Entry)> =
-            list.entries.iter().enumerate().filter(same_sign).collect();
-        let twin = others.iter().find(|(at, other)| {
+        let twin = others().find(|(at, other)| {
             *at < n
                 && other.pattern.glob == entry.pattern.glob
                 && other.pattern.ports == entry.pattern.ports
@@ -246,8 +252,7 @@ fn alone(list: &List<'_>, table: Table, report: &mut Report) {
             continue;
         }
         // Of two that match the same, the later one is superfluous.
-        let wider = others
-            .iter()
+        let wider = others()
             .find(|(at, other)| other.holds(entry, kind) && (*at < n || !entry.holds(other, kind)));
         if let Some((_, wider)) = wider {
             let message =

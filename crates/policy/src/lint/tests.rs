@@ -191,7 +191,7 @@ fn a_long_list_is_bounded() {
     assert!(found.iter().all(|d| d.rule == "shadowed-pattern"), "{:?}", found.first());
     let found = check(&list(3000), "");
     assert_eq!(brief(&found).iter().filter(|f| f.0 == "long-list").count(), 2);
-    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_secs() < 120, "{:?}", began.elapsed());
 }
 
 proptest! {

@@ -41,7 +41,7 @@ pub(crate) fn lines(pattern: &'static str) -> impl Strategy<Value = Vec<Pattern>
 pub(crate) const NAME: &str = "!?[AB*?]{1,3}";
 pub(crate) const HOST: &str = "!?[ab*?](\\.[ab*])?(:80|:443)?";
 pub(crate) const PATH: &str = "(\\*\\*/)?[ab*?]{1,2}(/[ab*])?(/\\*\\*)?";
-const SUBTREE: &str = "[ab](/[ab])?(/\\*\\*)?";
+const WRITE: &str = "!?[ab](/[ab])?(/\\*\\*)?";
 
 prop_compose! {
     pub(crate) fn tables()(
@@ -49,7 +49,7 @@ prop_compose! {
         egress in prop::collection::btree_map(principal_key(), lines(HOST), 0..4),
         secrets in prop::collection::btree_map(principal_key(), lines(NAME), 0..4),
         read in prop::option::of(lines("/?[ab](/[ab])?(/\\*\\*)?")),
-        write in prop::option::of(lines(SUBTREE)),
+        write in prop::option::of(lines(WRITE)),
         deny in lines(PATH),
     ) -> PolicyTables {
         PolicyTables { tools, egress, secrets, filesystem: Filesystem { read, write, deny } }

@@ -63,6 +63,46 @@ pub(super) fn layer_denied(files: &Filesystem, path: &str) -> bool {
     })
 }
 
+/// Whether one list of folders and files lets a relative path through. `None`, a list that is not
+/// there, adds no bound.
+fn layer_scope(list: Option<&Vec<Pattern>>, path: &str) -> bool {
+    let Some(list) = list else { return true };
+    let under = |p: &Pattern| {
+        let folder = p.text.trim_start_matches('!').trim_end_matches("/**");
+        path == folder || path.starts_with(&format!("{folder}/"))
+    };
+    let (no, yes): (Vec<_>, Vec<_>) = list.iter().partition(|p| p.text.starts_with('!'));
+    !no.iter().any(|p| under(p))
+        && (yes.iter().any(|p| under(p)) || (yes.is_empty() && !no.is_empty()))
+}
+
+/// Whether the machine's list alone lets it through.
+pub(crate) fn layer_read(files: &Filesystem, path: &str) -> bool {
+    layer_scope(files.read.as_ref(), path)
+}
+
+/// As [`layer_read`], for writing.
+pub(crate) fn layer_write(files: &Filesystem, path: &str) -> bool {
+    layer_scope(files.write.as_ref(), path)
+}
+
+/// Whether a list of a layer grants at all: one of denials alone does not.
+pub(crate) fn grants(files: &Filesystem) -> bool {
+    files.write.as_ref().is_some_and(|list| {
+        list.is_empty() || list.iter().any(|pattern| !pattern.text.starts_with('!'))
+    })
+}
+
+/// What may be read of the project, and what written.
+fn scopes(machine: &MachinePolicy, manifest: &Manifest, path: &str) -> (bool, bool) {
+    let layers = [&machine.tables.filesystem, &manifest.policy.filesystem];
+    let read = layers.iter().all(|files| layer_read(files, path));
+    let write = read
+        && layers.iter().all(|files| layer_write(files, path))
+        && layers.iter().any(|files| grants(files));
+    (read, write)
+}
+
 fn tool(machine: &MachinePolicy, manifest: &Manifest, server: &str, tool: &str) -> bool {
     let Some(declared) = manifest.servers.get(&generate::id(server)) else { return false };
     layer_tool(&machine.tables, server, tool)
@@ -117,6 +157,16 @@ fn secret(
         && layer_secret(&manifest.policy, who.key(), name)
 }
 
+/// What the compiled scopes let be read of the project, and written.
+pub(crate) fn effective(rules: &Ruleset, path: &str) -> (bool, bool) {
+    let scopes = rules.scopes("/home/u".as_ref(), "/home/u/.ringfence".as_ref()).unwrap();
+    let under = |set: &[std::path::PathBuf]| {
+        set.iter().any(|folder| std::path::Path::new(path).starts_with(folder))
+    };
+    let read = scopes.read_inside.as_deref().is_none_or(under);
+    (read, under(&scopes.write) && !under(&scopes.read_only))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
     #[test]
@@ -153,6 +203,7 @@ proptest! {
                 rules.secret(&who, &variable).allowed,
                 secret(&machine, &manifest, &who, &variable)
             );
+            prop_assert_eq!(effective(rules, &path), scopes(&machine, &manifest, &path));
             let denied = rules.denied(&path, &format!("/p/{path}")).is_some();
             prop_assert_eq!(
                 denied,

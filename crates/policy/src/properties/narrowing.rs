@@ -92,6 +92,67 @@ proptest! {
         }
     }
 
+    /// A whole layer: what both allow, each allows alone. Writing is the exception that is written
+    /// down: a layer that grants folders grants them where the other is silent.
+    #[test]
+    fn adding_a_layer_never_widens(
+        (machine, manifest) in (generate::machine(), generate::manifest()),
+        q in question(),
+    ) {
+        let both = answers(&machine, &manifest, &q);
+        let mut silent = manifest.clone();
+        silent.policy = ringfence_bundle::PolicyTables::default();
+        let none = MachinePolicy::default();
+        let sides = [(&machine, &silent), (&none, &manifest)];
+        for (machine, manifest) in sides {
+            let one = answers(machine, manifest, &q);
+            for (one, both) in one.into_iter().zip(both) {
+                prop_assert!(one || !both);
+            }
+        }
+        let Ok(rules) = Ruleset::compile(&machine, &manifest) else { return Ok(()) };
+        let (read, write) = naive::effective(&rules, &q.path);
+        for (machine, manifest) in sides {
+            let Ok(rules) = Ruleset::compile(machine, manifest) else { continue };
+            let alone = naive::effective(&rules, &q.path);
+            prop_assert!(alone.0 || !read);
+            let files = [&machine.tables.filesystem, &manifest.policy.filesystem];
+            let granting = files.into_iter().any(naive::grants);
+            prop_assert!(alone.1 || !write || !granting);
+        }
+    }
+
+    /// A `!` in a list of folders, or as the first of one that was absent; a `read` list.
+    #[test]
+    fn taking_folders_away_never_widens(
+        (machine, manifest) in (generate::machine(), generate::manifest()),
+        path in generate::path(),
+        gone in "[ab](/[ab])?",
+        read in generate::lines("[ab](/[ab])?(/\\*\\*)?"),
+        to_machine in any::<bool>(),
+    ) {
+        let before = Ruleset::compile(&machine, &manifest).map(|r| naive::effective(&r, &path));
+        let (mut machine, mut manifest) = (machine, manifest);
+        let files = &mut tables(to_machine, &mut machine, &mut manifest).filesystem;
+        match &mut files.write {
+            // An empty list allows nothing, and is no list of denials.
+            Some(list) if list.is_empty() => {}
+            Some(list) => list.push(line(format!("!{gone}"))),
+            None => files.write = Some(vec![line(format!("!{gone}"))]),
+        }
+        files.read.get_or_insert(read);
+        let after = Ruleset::compile(&machine, &manifest).map(|r| naive::effective(&r, &path));
+        if let (Ok(before), Ok(after)) = (before, after) {
+            prop_assert!(before.0 || !after.0);
+            prop_assert!(before.1 || !after.1);
+            if to_machine {
+                let under = path == gone || path.starts_with(&format!("{gone}/"));
+                let empty = machine.tables.filesystem.write.as_ref().is_some_and(Vec::is_empty);
+                prop_assert!(!under || empty || !after.1, "what was taken away is not written");
+            }
+        }
+    }
+
     /// Any list under a key that was absent.
     #[test]
     fn adding_a_key_never_widens(
