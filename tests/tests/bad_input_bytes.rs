@@ -155,12 +155,12 @@ fn hidden_text_is_refused_before_it_can_be_locked() {
         project.run(&["true"]).ok().done();
         let skill = ".ringfence/skills/s/SKILL.md";
         for (hidden, said) in [
-            ("ab\u{e0049}\u{e0047}", "\\u{e0049}\\u{e0047}"),
-            ("ab\u{202e}cd", "\\u{202e}cd"),
-            ("ab\u{2067}cd", "\\u{2067}"),
-            ("ab\u{200b}cd", "ab\\u{200b}cd"),
-            ("ab\u{200d}cd", "\\u{200d}"),
-            ("😀\u{e0121}\u{e0155}", "\\u{e0121}"),
+            ("ab\u{e0049}\u{e0047}", "ab<U+E0049><U+E0047>"),
+            ("ab\u{202e}cd", "<U+202E>cd"),
+            ("ab\u{2067}cd", "<U+2067>"),
+            ("ab\u{200b}cd", "ab<U+200B>cd"),
+            ("ab\u{200d}cd", "<U+200D>"),
+            ("😀\u{e0121}\u{e0155}", "<U+E0121>"),
         ] {
             project.file(skill, format!("# s\n\n{hidden}\n"));
             for words in [

@@ -110,6 +110,13 @@ fn a_command_killed_before_any_of_its_writes_leaves_the_old_state_or_the_new() {
                 assert_eq!(killed.status, 137, "{command}: not killed at {call} {nth}: {killed:?}");
                 let checked = catch_unwind(AssertUnwindSafe(|| {
                     always(&project, &old, &new);
+                    // Before the names change, once more and again: what one kill leaves is there
+                    // for the next.
+                    for _ in 0..if call.starts_with("rename") { 2 } else { 0 } {
+                        let again = strace(&project, command, &["-e", &inject]);
+                        assert!([0, 1, 137].contains(&again.status), "{again:?}");
+                        always(&project, &old, &new);
+                    }
                     then(&project);
                     nothing_left(&project);
                 }));

@@ -120,7 +120,7 @@ fn alone(folder: &OwnedFd) {
     }
     let Ok(entries) = rustix::fs::Dir::read_from(folder) else { return };
     let stale = |name: &str| {
-        let number = [MANIFEST, LOCK]
+        let number = [MANIFEST, LOCK, IGNORE]
             .iter()
             .find_map(|file| name.strip_prefix(file)?.strip_prefix('.')?.strip_suffix(".new"));
         number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))

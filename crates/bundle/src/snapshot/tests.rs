@@ -364,7 +364,7 @@ fn hidden_text_cannot_be_locked() {
         );
         let Error::Invalid(findings) = error else { panic!() };
         assert!(findings[0].message.contains("U+202E"), "{}", findings[0].message);
-        assert!(findings[0].message.contains("b\\u{202e}c"), "{}", findings[0].message);
+        assert!(findings[0].message.contains("b<U+202E>c"), "{}", findings[0].message);
     }
 }
 
