@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod bad_input_bytes;
 mod bundles;
 mod cmd_audit;
 mod cmd_clean;

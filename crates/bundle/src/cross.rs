@@ -85,6 +85,24 @@ fn colliding_names(manifest: &Manifest, document: &Document) {
     for id in manifest.servers.keys() {
         collide(&mut servers, id, &format!("servers.{id}"), document);
     }
+    for (id, server) in &manifest.servers {
+        let mut seen: BTreeMap<String, &ToolName> = BTreeMap::new();
+        for (index, tool) in server.tools.iter().flatten().enumerate() {
+            let Some(other) = seen.insert(tool.as_str().to_ascii_lowercase(), tool) else {
+                continue;
+            };
+            if other != tool {
+                document.error_at(
+                    &format!("servers.{id}.tools[{index}]"),
+                    "name-collision",
+                    format!(
+                        "`{other}` and `{tool}` differ in case only: one is taken for the other"
+                    ),
+                    Some("list the one that is meant".to_owned()),
+                );
+            }
+        }
+    }
     let mut peers = BTreeMap::new();
     for (index, peer) in manifest.a2a.iter().flat_map(|a2a| &a2a.peers).enumerate() {
         collide(&mut peers, &peer.name, &format!("a2a.peers[{index}].name"), document);

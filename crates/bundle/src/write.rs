@@ -17,6 +17,8 @@ use crate::{Error, Layer, Snapshot, files, read_three};
 #[cfg(test)]
 mod tests;
 
+const IGNORE: &str = ".gitignore";
+
 /// Replaces `ringfence.lock` by this text: a new file is written, synced and renamed over the old
 /// one, so that a crash leaves the one or the other.
 ///
@@ -50,11 +52,11 @@ pub fn write_first(project: &Path, text: &str) -> Result<PathBuf, Error> {
             Err(error) => return Err(error.into()),
         }
         alone(&folder);
-        let written = match create(&folder, ".gitignore", "ringfence.local.toml\n") {
+        let written = match put(&folder, IGNORE, "ringfence.local.toml\n", RenameFlags::NOREPLACE) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
-            other => put(&folder, MANIFEST, text, RenameFlags::NOREPLACE).inspect_err(|_| {
-                if made && other.is_ok() {
-                    let _ = unlinkat(&folder, ".gitignore", AtFlags::empty());
+            ignored => put(&folder, MANIFEST, text, RenameFlags::NOREPLACE).inspect_err(|_| {
+                if made && ignored.is_ok() {
+                    let _ = unlinkat(&folder, IGNORE, AtFlags::empty());
                 }
             }),
         };
@@ -138,7 +140,7 @@ fn alone(folder: &OwnedFd) {
     }
     let Ok(entries) = rustix::fs::Dir::read_from(folder) else { return };
     let stale = |name: &str| {
-        let number = [MANIFEST, OVERLAY, LOCK]
+        let number = [MANIFEST, OVERLAY, LOCK, IGNORE]
             .iter()
             .find_map(|file| name.strip_prefix(file)?.strip_prefix('.')?.strip_suffix(".new"));
         number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use ringfence_identity::Signer;
-use rustix::fs::{self, FlockOperation, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 
 use crate::line::{self, Chain, Line, MAX_LINE};
@@ -19,6 +19,9 @@ const NAME: &str = "machine.jsonl";
 /// A copy of the last commit line, written after every append: a log whose end is cut away does not
 /// reach it.
 pub(crate) const HEAD: &str = "machine.head";
+
+/// The copy while it is made.
+const NEW_HEAD: &str = ".machine.head.new";
 
 /// Lines that a first append makes at most, with the mark of a torn one before it. Its writer may be
 /// killed before there is a copy.
@@ -72,7 +75,13 @@ impl MachineLog {
         // Opened anew each time: a lock belongs to an open file, so threads exclude each other too.
         let (mut file, length) = self.lock().map_err(fail)?;
         let tail = self.tail(&file, length)?;
-        self.check_end(&tail.chain)?;
+        if !self.check_end(&tail.chain)?
+            && let Some(line) = &tail.commit
+        {
+            // Its writer was killed before there was a copy. Without one, the lines to come would be
+            // too many to have none.
+            self.save_head(line).map_err(fail)?;
+        }
 
         let mut lines = Vec::new();
         let mut chain = tail.chain;
@@ -124,37 +133,43 @@ impl MachineLog {
         Ok((file, metadata.len()))
     }
 
-    /// Written in place: a line is shorter than a disk's sector, a reader holds the lock, and a new
-    /// file under the old name would cost a journal commit.
+    /// Written in place where the length stays: a line is shorter than a disk's sector, one call
+    /// writes it, a reader holds the lock, and a new file under the old name would cost a journal
+    /// commit. Its length changes when it is made and then at powers of ten: then it is replaced, as
+    /// a writer that is killed half way would leave no signed line, and stop the next append.
     fn save_head(&self, line: &[u8]) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&self.folder, HEAD, flags, Mode::RUSR | Mode::WUSR)?;
-        let file = File::from(file);
-        let before = file.metadata()?.len();
-        file.write_all_at(line, 0)?;
-        let now = line.len() as u64;
-        if before > now {
-            file.set_len(now)?;
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        if let Ok(file) = fs::openat(&self.folder, HEAD, flags, Mode::empty()) {
+            let file = File::from(file);
+            let before = file.metadata()?;
+            if before.is_file() && before.len() == line.len() as u64 {
+                return file.write_all_at(line, 0);
+            }
         }
-        if before != now {
-            // A copy that a power cut left empty or cut off would stop the next append. Its length
-            // changes when it is made and then at powers of ten.
-            file.sync_all()?;
-            fs::fsync(&self.folder)?;
-        }
-        Ok(())
+        // A file of this name is what a writer left that was killed; the lock says that none is at
+        // work.
+        let _ = fs::unlinkat(&self.folder, NEW_HEAD, AtFlags::empty());
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(&self.folder, NEW_HEAD, flags, Mode::RUSR | Mode::WUSR)?;
+        let mut file = File::from(file);
+        file.write_all(line)?;
+        file.sync_all()?;
+        fs::renameat(&self.folder, NEW_HEAD, &self.folder, HEAD)?;
+        Ok(fs::fsync(&self.folder)?)
     }
 
     /// Refuses to go on from an end that is not the one the copy knows of: the next copy would be
-    /// of the new end, and nothing would show any more that lines are gone.
-    fn check_end(&self, end: &Chain) -> Result<(), Error> {
+    /// of the new end, and nothing would show any more that lines are gone. False where there is no
+    /// copy yet.
+    fn check_end(&self, end: &Chain) -> Result<bool, Error> {
         let head = self.path.with_file_name(HEAD);
         let damaged = |path: &Path, line, reason: String| {
             let reason = format!("{reason}; `ringfence audit verify` shows what is left");
             Err(Error::Damaged { path: path.to_owned(), line, reason })
         };
         let line = match read_head(&head) {
-            Head::None if end.seq <= FIRST_GROUP => return Ok(()),
+            Head::None if end.seq <= FIRST_GROUP => return Ok(false),
             Head::None => {
                 return damaged(&head, 1, "the copy of the last signed line is gone".to_owned());
             }
@@ -175,7 +190,7 @@ impl MachineLog {
             let reason = format!("line number {} is not the one that was signed", line.seq);
             return damaged(&self.path, end.seq, reason);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The chain after the last commit line, and what lies behind that line.
@@ -189,10 +204,12 @@ impl MachineLog {
             file.read_exact_at(&mut bytes, start).map_err(fail)?;
             if let Some(found) = last_commit(&bytes) {
                 let torn = Torn::of(&bytes[found.end..]);
-                return Ok(Tail { chain: Chain::after(&found.line), torn });
+                let commit = Some(bytes[found.start..found.end].to_vec());
+                return Ok(Tail { chain: Chain::after(&found.line), commit, torn });
             }
             if start == 0 {
-                return Ok(Tail { chain: Chain::new(paths::MACHINE), torn: Torn::of(&bytes) });
+                let chain = Chain::new(paths::MACHINE);
+                return Ok(Tail { chain, commit: None, torn: Torn::of(&bytes) });
             }
             window *= 4;
             if window > MAX_TAIL {
@@ -228,6 +245,8 @@ pub(crate) fn read_head(path: &Path) -> Head {
 
 struct Tail {
     chain: Chain,
+    /// The last commit line, if there is one.
+    commit: Option<Vec<u8>>,
     torn: Torn,
 }
 
@@ -252,6 +271,7 @@ impl Torn {
 
 struct Found {
     line: Line,
+    start: usize,
     /// Just behind its line end.
     end: usize,
 }
@@ -266,7 +286,7 @@ fn last_commit(bytes: &[u8]) -> Option<Found> {
             && let Ok(line) = Line::parse(&bytes[start..at])
             && is_commit(&line)
         {
-            return Some(Found { line, end: at + 1 });
+            return Some(Found { line, start, end: at + 1 });
         }
         end = at;
     }

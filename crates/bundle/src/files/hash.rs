@@ -1,5 +1,6 @@
 //! Digests of files and folders: many files at once, each in pieces, none whole in memory.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -255,11 +256,18 @@ fn place(file: &mut File, at: u64, hidden: Hidden) -> io::Result<Finding> {
     })
 }
 
-/// The text around a character, with what does not show escaped.
+/// The text around a character, with what does not show as `<U+…>`.
 fn around(line: &str, at: usize) -> String {
-    let from = at.saturating_sub(12);
-    let some: String = line.chars().skip(from).take(36).collect();
-    text::shown(&some)
+    let mut shown = String::new();
+    for c in line.chars().skip(at.saturating_sub(12)).take(36) {
+        if text::is_invisible(c) {
+            // Writing to a string cannot fail.
+            let _ = write!(shown, "<U+{:04X}>", u32::from(c));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 fn length(stat: &Stat) -> u64 {

@@ -196,7 +196,7 @@ fn hidden_text_is_placed() {
     assert_eq!((finding.path.as_str(), finding.line, finding.column), ("SKILL.md", 3, 3));
     assert_eq!(finding.text, "ab\u{fffd}cd");
     assert!(finding.to_string().contains("U+E0041"), "{finding}");
-    assert!(finding.to_string().contains("`ab\\u{e0041}cd`"), "{finding}");
+    assert!(finding.to_string().contains("`ab<U+E0041>cd`"), "{finding}");
     fs::write(dir.path().join("s/SKILL.md"), long.replace("two", "✔️")).expect("written");
     assert!(digest(dir.path()).is_ok(), "control");
     // Files of the project that servers run are code of any kind, and not judged.

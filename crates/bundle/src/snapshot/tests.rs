@@ -364,6 +364,53 @@ fn hidden_text_cannot_be_locked() {
         );
         let Error::Invalid(findings) = error else { panic!() };
         assert!(findings[0].message.contains("U+202E"), "{}", findings[0].message);
-        assert!(findings[0].message.contains("b\\u{202e}c"), "{}", findings[0].message);
+        assert!(findings[0].message.contains("b<U+202E>c"), "{}", findings[0].message);
     }
+}
+
+#[test]
+fn a_damaged_object_is_named_and_never_pinned() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let objects = Objects::of(home.path());
+    let dir = project("version = 1\n[skills.a]\nlibrary = \"team:a\"\n");
+    let files = |text: &str| {
+        let blob = crate::Blob { bytes: text.as_bytes().to_vec(), executable: false };
+        crate::Content::Tree(BTreeMap::from([("SKILL.md".to_owned(), blob)]))
+    };
+    let digest = files("good").digest(Kind::Skill);
+    let other = files("evil").digest(Kind::Skill);
+    let origin = crate::Origin::Library { library: "team:a".to_owned() };
+    let resolved = crate::Resolved { digest, origin };
+    let resolved = BTreeMap::from([((Kind::Skill, "a".to_owned()), resolved)]);
+    let lock = || Lock::compute(&read(dir.path()), &objects, &resolved);
+    assert_eq!(brief(&lock().expect_err("not there")), [".ringfence/ringfence.toml:2:not-fetched"]);
+    let lay = |text: &str| {
+        let content = objects.place(Kind::Skill, &digest).join("content");
+        fs::create_dir_all(&content).expect("made");
+        fs::write(content.join("SKILL.md"), text).expect("written");
+    };
+    lay("good");
+    write(dir.path(), "ringfence.lock", lock().expect("control").render());
+    assert_eq!(read(dir.path()).drift(&objects).expect("read"), []);
+    let again = || Lock::compute(&read(dir.path()), &objects, &BTreeMap::new());
+    assert_eq!(again().expect("control").digest(Kind::Skill, "a"), Some(digest));
+    lay("evil");
+    let drift = read(dir.path()).drift(&objects).expect("read");
+    assert_eq!((drift.len(), drift[0].name.as_str()), (1, "a"));
+    assert_eq!((drift[0].pinned, drift[0].found), (Some(digest), Some(other)));
+    assert!(matches!(again(), Err(Error::Object { .. })), "it is not pinned as it is");
+    assert_eq!(brief(&lock().expect_err("damaged")), [".ringfence/ringfence.toml:2:not-fetched"]);
+}
+
+#[test]
+fn windows_line_ends_are_read_and_places_hold() {
+    let dir = project("version = 1\r\n\r\n[limits]\r\nmax_duration_seconds = 5\r\n");
+    let snapshot = read(dir.path());
+    let place = snapshot.manifest.places.find("limits.max_duration_seconds").expect("a place");
+    assert_eq!((place.line, place.column, place.width), (4, 24, 1));
+    assert_eq!(place.text, "max_duration_seconds = 5");
+    assert_eq!(
+        refused(project("version = 1\r\n\r\nlimts = 1\r\n").path()),
+        [".ringfence/ringfence.toml:3:unknown-key"]
+    );
 }

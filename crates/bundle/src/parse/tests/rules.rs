@@ -470,3 +470,18 @@ fn a_literal_secret_has_its_place_and_is_masked_in_other_findings() {
     assert!(found.iter().any(|f| f.rule == "bad-header" || f.rule == "bad-name"), "{found:#?}");
     assert!(!format!("{found:?}").contains(&token[4..12]), "{found:#?}");
 }
+
+#[test]
+fn tools_that_differ_in_case_only_are_both_named() {
+    let tools = |list: &str| {
+        let text = format!(
+            "version = 1\n[servers.s]\ntype = \"stdio\"\ncommand = \"x\"\ntools = {list}\n"
+        );
+        let findings = crate::parse_manifest(std::path::Path::new("m"), &text, None);
+        findings.err().unwrap_or_default()
+    };
+    assert!(tools("[\"pay\", \"list\"]").is_empty(), "control");
+    let found = tools("[\"pay\", \"list\", \"Pay\"]");
+    assert_eq!((found.len(), found[0].rule), (1, "name-collision"));
+    assert!(found[0].message.contains("`pay` and `Pay`"), "{}", found[0].message);
+}
