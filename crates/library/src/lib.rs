@@ -3,8 +3,17 @@
 
 #![forbid(unsafe_code)]
 
+mod archive;
 mod error;
+mod private;
+mod publishers;
+mod quarantine;
+mod sign;
 mod store;
 
+pub use archive::{Fault, Packed, Scan, pack};
 pub use error::Error;
+pub use publishers::Publishers;
+pub use quarantine::{Kept, Quarantine, Received};
+pub use sign::{Flaw, LockSignature, Signed, Verdict, seal, sign_lock, unseal, verify_lock};
 pub use store::Store;
