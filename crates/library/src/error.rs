@@ -91,6 +91,25 @@ pub enum Error {
     /// A signature says nothing.
     #[error(transparent)]
     Flaw(#[from] Flaw),
+
+    // git
+    /// The git program could not do something. Its own words, or which bound it went past.
+    #[error("cannot {doing}: {reason}")]
+    Git {
+        /// What was to be done.
+        doing: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A repository, folder or library holds what is never taken in: a link, a submodule, a name
+    /// that is not plain, too much.
+    #[error("`{}`: {reason}", path.escape_debug())]
+    Foreign {
+        /// The path in it.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 impl Error {

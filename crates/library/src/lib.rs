@@ -5,6 +5,7 @@
 
 mod archive;
 mod error;
+mod git;
 mod private;
 mod publishers;
 mod quarantine;
@@ -13,6 +14,7 @@ mod store;
 
 pub use archive::{Fault, Packed, Scan, pack};
 pub use error::Error;
+pub use git::{Change, Commit, Each, Git, Owned, Remote, Rev};
 pub use publishers::Publishers;
 pub use quarantine::{Kept, Quarantine, Received};
 pub use sign::{Flaw, LockSignature, Signed, Verdict, seal, sign_lock, unseal, verify_lock};
