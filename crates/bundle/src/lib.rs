@@ -16,6 +16,8 @@ mod endpoint;
 mod error;
 mod fields;
 mod files;
+mod folding;
+mod hidden;
 mod host;
 mod init;
 mod keys;
