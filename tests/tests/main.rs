@@ -13,6 +13,7 @@ mod cmd_ps;
 mod cmd_report;
 mod cmd_run;
 mod cmd_schema;
+mod cmd_secret;
 mod cmd_stop;
 mod cmd_store;
 mod cmd_trust;

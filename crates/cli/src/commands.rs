@@ -11,6 +11,7 @@ mod ps;
 mod report;
 mod run;
 mod schema;
+pub(crate) mod secret;
 mod stop;
 pub(crate) mod store;
 mod trust;
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Fetch(fetch) => fetch::run(args, fetch),
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
+        Command::Secret(secret) => secret::run(args, secret),
         Command::Run(run) => run::run(args, run),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),

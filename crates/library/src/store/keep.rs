@@ -24,7 +24,12 @@ impl Store {
     /// # Errors
     /// [`Error::Moved`]: a file is not what was pinned any more. [`Error::Write`],
     /// [`Error::Bundle`]. What was kept before stays; no object is there half.
-    pub fn keep(&self, snapshot: &Snapshot, lock: &Lock, lock_bytes: &[u8]) -> Result<Pinned, Error> {
+    pub fn keep(
+        &self,
+        snapshot: &Snapshot,
+        lock: &Lock,
+        lock_bytes: &[u8],
+    ) -> Result<Pinned, Error> {
         let mut pins = 0;
         let mut add = |kind: Kind, name: &str, path: PathBuf, content: &Content| {
             let Some(expected) = lock.digest(kind, name) else { return Ok(()) };
