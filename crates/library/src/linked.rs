@@ -9,7 +9,9 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use ringfence_bundle::{Content, Digest, Form, Id, Kind, first_invisible, read_content};
+use ringfence_bundle::{
+    Content, Digest, Form, Id, Kind, first_hidden, first_invisible, read_content,
+};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +22,7 @@ mod sync;
 mod trash;
 
 pub use change::{Added, Piece};
-pub use sync::{Finding, Scan, Synced};
+pub use sync::{Finding, Synced};
 pub use trash::Trashed;
 
 #[cfg(test)]
@@ -294,29 +296,40 @@ fn path_of(source: &Linked, kind: Kind, name: &Id) -> Result<Option<String>, Err
     Ok(found.pop())
 }
 
-/// Reads an entry and checks that it is a file or a folder, as its kind wants.
+/// Reads an entry and checks that it can be one.
 fn read(folder: &Path, path: &str, kind: Kind) -> Result<Content, Error> {
     let foreign =
         |reason: &str| Error::Foreign { path: path.to_owned(), reason: reason.to_owned() };
     let content = read_content(folder, path)?.ok_or_else(|| foreign("it is gone"))?;
-    fits(kind, &content).map_err(foreign)?;
-    if let Content::Tree(blobs) = &content {
+    fits(kind, path, &content)?;
+    Ok(content)
+}
+
+/// Whether something of a kind can be this: a file or a folder as the kind wants, names that no
+/// other system takes for one, and no text that a person does not see.
+pub(crate) fn fits(kind: Kind, path: &str, content: &Content) -> Result<(), Error> {
+    let foreign = |path: &str, reason: &str| {
+        Err(Error::Foreign { path: path.to_owned(), reason: reason.to_owned() })
+    };
+    match (kind.form(), content) {
+        (Form::Tree, Content::File(_)) => {
+            return foreign(path, "it is a file, and a folder is expected");
+        }
+        (Form::File | Form::Definition, Content::Tree(_)) => {
+            return foreign(path, "it is a folder, and a file is expected");
+        }
+        _ => {}
+    }
+    if let Content::Tree(blobs) = content {
         for path in blobs.keys() {
             crate::git::plain(path)?;
         }
         crate::git::distinct(blobs.keys().map(String::as_str))?;
     }
-    Ok(content)
-}
-
-/// Whether something of a kind can be this.
-pub(crate) fn fits(kind: Kind, content: &Content) -> Result<(), &'static str> {
-    match (kind.form(), content) {
-        (Form::Tree, Content::File(_)) => Err("it is a file, and a folder is expected"),
-        (Form::File | Form::Definition, Content::Tree(_)) => {
-            Err("it is a folder, and a file is expected")
-        }
-        _ => Ok(()),
+    match first_hidden(kind, content) {
+        Some((below, what)) if below.is_empty() => foreign(path, &what),
+        Some((below, what)) => foreign(&format!("{path}/{below}"), &what),
+        None => Ok(()),
     }
 }
 

@@ -146,10 +146,7 @@ fn content(
     subpath: Option<&str>,
 ) -> Result<Content, Error> {
     let content = git.content(bare, commit, subpath)?;
-    fits(kind, &content).map_err(|reason| Error::Foreign {
-        path: subpath.unwrap_or(".").to_owned(),
-        reason: reason.to_owned(),
-    })?;
+    fits(kind, subpath.unwrap_or("."), &content)?;
     Ok(content)
 }
 

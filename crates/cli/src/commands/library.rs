@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use clap::{Args as ClapArgs, Subcommand};
 use ringfence_bundle::{Id, Kind, Snapshot};
 use ringfence_library::{
-    Added, Entry, Error, Finding, Git, Library as Folders, Linked, Piece, Remote, Store, Synced,
-    Trashed,
+    Added, Entry, Error, Git, Library as Folders, Linked, Piece, Remote, Store, Synced, Trashed,
 };
 use serde_json::{Value, json};
 
@@ -125,7 +124,7 @@ pub(crate) fn run(args: &Args, library: &Library) -> Done {
         Verb::Add(add) => {
             let piece = piece(args, &home, add)?;
             let Added { kind, name, source, path, digest } =
-                folders.add(&piece, add.to.as_deref(), &scan)?;
+                folders.add(&piece, add.to.as_deref())?;
             out::say(&format!("added {kind} {name} to {source}: {path}, {digest}"));
             commit(&folders, &source, &path, &format!("add {kind} {name}"));
         }
@@ -253,7 +252,7 @@ fn sync(folders: &Folders, args: &Sync) -> Done {
     }
     let (mut synced, mut failed) = (Vec::new(), Vec::new());
     for source in sources {
-        let result = folders.sync(source, &git, args.dry_run, &scan, &say);
+        let result = folders.sync(source, &git, args.dry_run, &say);
         match result {
             Ok(done) => {
                 if !args.json {
@@ -323,12 +322,6 @@ fn synced_row(done: &Synced) -> Value {
         "incoming": list(&done.incoming), "outgoing": list(&done.outgoing),
         "unsettled": done.unsettled,
     })
-}
-
-/// Looks for literal secrets.
-fn scan(path: &Path, bytes: &[u8]) -> Vec<Finding> {
-    let _ = (path, bytes);
-    Vec::new()
 }
 
 fn shown(path: &Path) -> String {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use ringfence_bundle::{Blob, Content, Digest, Id, Kind, Snapshot, Source, read_content};
 
-use super::{Library, Linked, Scan, fits, path_of, places, shelf};
+use super::sync::scan;
+use super::{Library, Linked, fits, path_of, places, shelf};
 use crate::{Error, Store, store};
 
 /// What was put into a linked folder.
@@ -99,26 +100,19 @@ impl Piece {
     fn checked(self) -> Result<Self, Error> {
         let Self { kind, name, content } = &self;
         shelf(*kind)?;
-        fits(*kind, content)
-            .map_err(|reason| Error::Library(format!("{kind} `{name}`: {reason}")))?;
-        if let Content::Tree(blobs) = content {
-            for path in blobs.keys() {
-                crate::git::plain(path)?;
-            }
-            crate::git::distinct(blobs.keys().map(String::as_str))?;
-        }
+        fits(*kind, name.as_str(), content)?;
         Ok(self)
     }
 }
 
 impl Library {
-    /// Copies something into a linked folder: into the first, or the one that is named. Bytes in
-    /// which `scan` finds a literal secret are refused.
+    /// Copies something into a linked folder: into the first, or the one that is named. Bytes with
+    /// a literal secret are refused.
     ///
     /// # Errors
     /// [`Error::Library`]: it is there already, no folder is linked; [`Error::Secrets`];
     /// [`Error::Write`].
-    pub fn add(&self, piece: &Piece, to: Option<&str>, scan: Scan<'_>) -> Result<Added, Error> {
+    pub fn add(&self, piece: &Piece, to: Option<&str>) -> Result<Added, Error> {
         let Piece { kind, name, content } = piece;
         let source = match to {
             Some(to) => self.source(to)?,

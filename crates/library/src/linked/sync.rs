@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_bundle::{Id, read_content};
+use ringfence_bundle::{Id, literals, read_content};
 
 use super::change::files;
 use super::{Library, Linked, SHELVES};
@@ -15,12 +15,21 @@ pub struct Finding {
     pub path: PathBuf,
     /// Its line, from 1.
     pub line: usize,
-    /// What it looks like, never the secret itself.
+    /// Which rule found it and what may be shown of it, never the secret itself.
     pub what: String,
 }
 
 /// Looks for literal secrets in the bytes of a file.
-pub type Scan<'a> = &'a dyn Fn(&Path, &[u8]) -> Vec<Finding>;
+pub(super) fn scan(path: &Path, bytes: &[u8]) -> Vec<Finding> {
+    let found = literals::find(bytes, literals::Context::File(path)).into_iter();
+    found
+        .map(|it| Finding {
+            path: path.to_owned(),
+            line: it.line,
+            what: format!("{} {}", it.rule, it.preview),
+        })
+        .collect()
+}
 
 /// What happened to a linked folder, or would.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +59,6 @@ impl Library {
         source: &Linked,
         git: &Git,
         dry: bool,
-        scan: Scan<'_>,
         say: &dyn Fn(&Linked, &Remote),
     ) -> Result<Synced, Error> {
         let repository = git.owned(&source.folder)?;
@@ -64,7 +72,7 @@ impl Library {
         say(source, &remote);
         repository.fetch()?;
         let (incoming, outgoing) = (repository.incoming()?, repository.outgoing()?);
-        let mut findings = here(source, scan)?;
+        let mut findings = here(source)?;
         repository.visit(&outgoing, &mut |commit, path, bytes| {
             let path = if path.is_empty() { "(message)" } else { path };
             let short = &commit.as_str()[..12];
@@ -117,7 +125,7 @@ impl Library {
 }
 
 /// Literal secrets in what a folder holds now.
-fn here(source: &Linked, scan: Scan<'_>) -> Result<Vec<Finding>, Error> {
+fn here(source: &Linked) -> Result<Vec<Finding>, Error> {
     let mut findings = Vec::new();
     for (_, folder, _) in SHELVES {
         match read_content(&source.folder, folder) {
