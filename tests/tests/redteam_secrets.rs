@@ -184,7 +184,7 @@ fn a_failing_server_leaks_neither_secret_nor_address() {
 const REACH: &str = r#"
 import socket
 for name in ('.env', '.env.local'):
-    try: say('read ' + name, body=read(name), done=True)
+    try: say('read ' + name, body=read(os.path.join(os.path.dirname(os.path.abspath(__file__)), name)), done=True)
     except OSError as e: say('read ' + name, body=str(e), done=False)
 bus = BUS
 try:
