@@ -1,3 +1,5 @@
+use proptest::prelude::{any, prop, prop_assert, proptest};
+
 use super::{Context, MAX_LITERALS, find};
 
 /// Characters drawn by a fixed generator: values that nobody was given, made when the test runs.
@@ -340,5 +342,22 @@ fn any_bytes_in_linear_time_and_bounded() {
         let begun = std::time::Instant::now();
         assert!(find(text.as_bytes(), Context::File(".env".as_ref())).is_empty(), "{piece}");
         assert!(begun.elapsed().as_secs() < 20, "{piece}: {:?}", begun.elapsed());
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_have_places(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        pieces in "(ghp_|eyJ|://a:|@|Bearer |Basic |token=|\"|'|[.]|-----BEGIN |PRIVATE KEY-----|[a-zA-Z0-9]{1,40}|é|\n){0,20}",
+    ) {
+        for text in [&bytes[..], pieces.as_bytes()] {
+            for context in [Context::File(".env".as_ref()), Context::Value("api_key")] {
+                let found = find(text, context);
+                let inside = |l: &super::Literal| l.range.start < l.range.end && l.range.end <= text.len();
+                prop_assert!(found.iter().all(inside));
+                prop_assert!(found.windows(2).all(|two| two[0].range.end <= two[1].range.start));
+            }
+        }
     }
 }

@@ -2,6 +2,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
+use proptest::prelude::{any, proptest};
+use proptest::{prop_assert, prop_assert_eq};
 use ringfence_bundle::SecretName;
 
 use super::DotEnv;
@@ -111,4 +113,21 @@ async fn only_a_file_of_the_persons_own_and_read_once() {
     assert!(ask(&new(false)).await.unwrap_err().contains("set twice"));
     fs::write(&path, format!("A={}\n", "x".repeat(1 << 20))).unwrap();
     assert!(ask(&new(false)).await.unwrap_err().contains("larger"));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in any::<String>(), lines in "[A-C]=[\"'$`\\\\ #\n=ax]{0,40}") {
+        for text in [text, lines] {
+            if let Ok(entries) = entries(&text) {
+                let count = text.lines().count();
+                prop_assert!(entries.iter().all(|entry| (1..=count).contains(&entry.line)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_stands_between_single_quotes_is_the_value(inner in "[^']{0,60}") {
+        prop_assert_eq!(value(&format!("A='{inner}'\nB=x"), "A"), Ok(inner));
+    }
 }

@@ -1,3 +1,5 @@
+use proptest::prelude::{any, prop_assert, proptest};
+
 use super::inert::items;
 use super::reply::values;
 
@@ -87,5 +89,19 @@ fn an_answer_is_read_strictly_and_never_quoted() {
     ] {
         let why = super::reply::values(bad).expect_err("refused");
         assert!(!why.contains("hunter2"), "{why}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_judged(text in any::<String>(), lines in "[A-C#]=?[\"'$`(){}\\\\ #@=\nexc,é]{0,60}") {
+        for text in [text, lines] {
+            if items(&text).is_ok() {
+                // Nothing that varlock would execute is ever inert, however it is wrapped.
+                let comment = |line: &str| line.trim_start().starts_with('#');
+                let executes = |line: &str| line.contains("$(") || line.contains("exec(");
+                prop_assert!(!text.lines().any(|line| !comment(line) && executes(line)));
+            }
+        }
     }
 }
