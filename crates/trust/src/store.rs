@@ -438,4 +438,4 @@ fn now() -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
