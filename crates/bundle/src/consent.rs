@@ -35,7 +35,7 @@ pub fn read_three(project: &Path) -> io::Result<Three> {
             Ok(bytes) => Ok(Some(bytes)),
             Err(ReadError::Absent) => Ok(None),
             Err(ReadError::Io(error)) => Err(error),
-            Err(ReadError::Refused(reason)) => Err(io::Error::other(format!("{path}: {reason}"))),
+            Err(refused) => Err(io::Error::other(format!("{path}: {refused}"))),
         }
     };
     let manifest = read(snapshot::MANIFEST)?.ok_or(io::ErrorKind::NotFound)?;

@@ -77,8 +77,8 @@ impl Snapshot {
         let root = files::open_root(&self.project).map_err(io)?;
         for path in programs::of_project(&self.manifest, &self.project).into_keys() {
             let pinned = self.lock.as_ref().and_then(|lock| lock.digest(Kind::Program, &path));
-            let found = match files::digest_file(root.as_fd(), &path, Kind::Program.as_str()) {
-                Ok(found) => Some(found),
+            let found = match files::content(root.as_fd(), &path) {
+                Ok(content) => Some(content.digest(Kind::Program)),
                 Err(ReadError::Absent) => None,
                 Err(error) => {
                     let reason = error.to_string();

@@ -2,6 +2,7 @@
 //! every read bounded.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,11 +12,19 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use crate::digest::{Digest, Framer};
+use crate::hidden::Hidden;
 use crate::objects::{Blob, Content};
 use crate::text;
 
+mod hash;
+mod list;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use hash::{Ask, digest, digests};
+
+const CHANGED: &str = "it changed while it was read";
+const TOO_LARGE: &str = "too large to pin: a file holds at most 64 MiB, a folder 1 GiB";
 
 /// A pinned file is at most this long, in bytes.
 pub(crate) const MAX_FILE: u64 = 64 * 1024 * 1024;
@@ -35,9 +44,46 @@ pub(crate) enum ReadError {
     /// It is there, and may not be used.
     #[error("{0}")]
     Refused(String),
+    /// Somebody wrote to it, or changed its mode, while it was read.
+    #[error("{CHANGED}")]
+    Changed,
+    /// It holds text that a person does not see.
+    #[error("{0}")]
+    Hidden(Box<Finding>),
     /// The system gave an error.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// Text that a person does not see, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// The file in its folder; empty where that is the file itself.
+    pub(crate) path: String,
+    /// From 1.
+    pub(crate) line: usize,
+    /// From 1, in characters.
+    pub(crate) column: usize,
+    /// The line, for display.
+    pub(crate) text: String,
+    /// What stands around it, escaped.
+    pub(crate) around: String,
+    /// What it is.
+    pub(crate) hidden: Hidden,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.hidden {
+            Hidden::Character(c) => write!(
+                f,
+                "U+{:04X} does not show or changes how the text around it shows: `{}`",
+                u32::from(c),
+                self.around
+            ),
+            Hidden::NotText => f.write_str("the file is not UTF-8 text"),
+        }
+    }
 }
 
 /// Opens a folder by an ordinary path: the root of what is read.
@@ -49,68 +95,8 @@ pub(crate) fn open_root(path: &std::path::Path) -> io::Result<OwnedFd> {
 /// Reads a regular file of at most `max` bytes. One byte more is read where there is more, so that
 /// the caller sees that it is too long.
 pub(crate) fn read_file(root: BorrowedFd<'_>, path: &str, max: u64) -> Result<Vec<u8>, ReadError> {
-    let (fd, _) = open_checked(root, path, FileType::RegularFile)?;
-    read_bounded(fd, max)
-}
-
-/// The digest of a regular file: its bytes and whether it is executable.
-pub(crate) fn digest_file(
-    root: BorrowedFd<'_>,
-    path: &str,
-    kind: &str,
-) -> Result<Digest, ReadError> {
-    let mut framer = Framer::new(kind);
-    framer.part(b"file");
-    add_file(&mut framer, root, path, &mut 0)?;
-    Ok(framer.finish())
-}
-
-/// The digest of a folder: the sorted relative paths of its files, each with its bytes and whether
-/// it is executable. Anything that is neither a regular file nor a folder refuses the whole.
-pub(crate) fn digest_tree(
-    root: BorrowedFd<'_>,
-    path: &str,
-    kind: &str,
-) -> Result<Digest, ReadError> {
-    let (top, _) = open_checked(root, path, FileType::Directory)?;
-    let mut files = Vec::new();
-    list(top.as_fd(), "", 0, &mut 0, &mut files)?;
-    if files.is_empty() {
-        return Err(ReadError::Refused("the folder holds no file".to_owned()));
-    }
-    files.sort();
-    let mut framer = Framer::new(kind);
-    framer.part(b"tree");
-    let mut total = 0;
-    for file in files {
-        framer.part(file.as_bytes());
-        add_file(&mut framer, top.as_fd(), &file, &mut total)
-            .map_err(|error| within(&file, error))?;
-    }
-    Ok(framer.finish())
-}
-
-/// The digest of whichever of the two it is.
-pub(crate) fn digest_either(
-    root: BorrowedFd<'_>,
-    path: &str,
-    kind: &str,
-) -> Result<Digest, ReadError> {
-    match FileType::from_raw_mode(look(root, path)?.st_mode) {
-        FileType::Directory => digest_tree(root, path, kind),
-        _ => digest_file(root, path, kind),
-    }
-}
-
-fn add_file(
-    framer: &mut Framer,
-    root: BorrowedFd<'_>,
-    path: &str,
-    total: &mut u64,
-) -> Result<(), ReadError> {
-    let blob = read_blob(root, path, total)?;
-    part(framer, &blob);
-    Ok(())
+    let (fd, stat) = open_checked(root, path, FileType::RegularFile)?;
+    read_bounded(fd, &stat, max)
 }
 
 /// What of a file goes into a digest: whether it is executable, and the SHA-256 of its bytes, which
@@ -146,10 +132,8 @@ pub(crate) fn content(root: BorrowedFd<'_>, path: &str) -> Result<Content, ReadE
         return read_blob(root, path, &mut total).map(Content::File);
     }
     let (top, _) = open_checked(root, path, FileType::Directory)?;
-    let mut files = Vec::new();
-    list(top.as_fd(), "", 0, &mut 0, &mut files)?;
     let mut blobs = BTreeMap::new();
-    for file in files {
+    for file in list::list(top.as_fd())? {
         let blob =
             read_blob(top.as_fd(), &file, &mut total).map_err(|error| within(&file, error))?;
         blobs.insert(file, blob);
@@ -159,62 +143,13 @@ pub(crate) fn content(root: BorrowedFd<'_>, path: &str) -> Result<Content, ReadE
 
 fn read_blob(root: BorrowedFd<'_>, path: &str, total: &mut u64) -> Result<Blob, ReadError> {
     let (fd, stat) = open_checked(root, path, FileType::RegularFile)?;
-    let bytes = read_bounded(fd, MAX_FILE)?;
-    let length = bytes.len() as u64;
-    *total += length;
-    if length > MAX_FILE || *total > MAX_TREE {
-        return Err(ReadError::Refused(
-            "too large to pin: a file holds at most 64 MiB, a folder 1 GiB".to_owned(),
-        ));
+    // Looked at before anything is read: a bundle may be hostile.
+    *total += u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+    if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > MAX_FILE || *total > MAX_TREE {
+        return Err(ReadError::Refused(TOO_LARGE.to_owned()));
     }
+    let bytes = read_bounded(fd, &stat, MAX_FILE)?;
     Ok(Blob { bytes, executable: stat.st_mode & 0o111 != 0 })
-}
-
-fn list(
-    dir: BorrowedFd<'_>,
-    prefix: &str,
-    depth: usize,
-    count: &mut usize,
-    files: &mut Vec<String>,
-) -> Result<(), ReadError> {
-    let refuse = |reason: &str| Err(ReadError::Refused(reason.to_owned()));
-    if depth > MAX_DEPTH {
-        return refuse("folders nested more than 32 deep");
-    }
-    let mut reader = rustix::fs::Dir::read_from(dir).map_err(io::Error::from)?;
-    while let Some(entry) = reader.read() {
-        let entry = entry.map_err(io::Error::from)?;
-        let Ok(name) = entry.file_name().to_str() else {
-            return refuse("it holds a file whose name is not UTF-8");
-        };
-        if name == "." || name == ".." {
-            continue;
-        }
-        *count += 1;
-        if *count > MAX_ENTRIES {
-            return refuse("it holds more than 100,000 files and folders");
-        }
-        let path = format!("{prefix}{name}");
-        if name.chars().any(text::is_invisible) {
-            let shown = text::shown(&path);
-            return Err(ReadError::Refused(format!(
-                "`{shown}`: the name holds a character that does not show"
-            )));
-        }
-        let stat = look(dir, name).map_err(|error| within(&path, error))?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => files.push(path),
-            FileType::Directory => {
-                let (below, _) = open_checked(dir, name, FileType::Directory)
-                    .map_err(|error| within(&path, error))?;
-                list(below.as_fd(), &format!("{path}/"), depth + 1, count, files)?;
-            }
-            other => {
-                return Err(within(&path, ReadError::Refused(describe(other).to_owned())));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Says which entry an error is about.
@@ -223,6 +158,11 @@ fn within(path: &str, error: ReadError) -> ReadError {
     match error {
         ReadError::Refused(reason) => ReadError::Refused(format!("`{shown}`: {reason}")),
         ReadError::Absent => ReadError::Refused(format!("`{shown}` vanished while it was read")),
+        ReadError::Changed => ReadError::Refused(format!("`{shown}`: {CHANGED}")),
+        ReadError::Hidden(mut finding) => {
+            path.clone_into(&mut finding.path);
+            ReadError::Hidden(finding)
+        }
         ReadError::Io(error) => {
             ReadError::Io(io::Error::new(error.kind(), format!("`{shown}`: {error}")))
         }
@@ -254,16 +194,44 @@ fn open_checked(
     path: &str,
     kind: FileType,
 ) -> Result<(OwnedFd, Stat), ReadError> {
-    let check = |stat: &Stat| match FileType::from_raw_mode(stat.st_mode) {
-        found if found == kind => Ok(()),
-        found => Err(ReadError::Refused(describe(found).to_owned())),
-    };
-    check(&look(root, path)?)?;
+    of_kind(&look(root, path)?, kind)?;
+    open_now(root, path, kind)
+}
+
+/// Opens what a folder's listing called a regular file. Who exchanges it for a pipe between the two
+/// gains nothing: a pipe is opened without waiting and then refused. Only who may make devices on
+/// this file system could have one opened.
+fn open_regular(root: BorrowedFd<'_>, path: &str) -> Result<(OwnedFd, Stat), ReadError> {
+    open_now(root, path, FileType::RegularFile)
+}
+
+fn open_now(
+    root: BorrowedFd<'_>,
+    path: &str,
+    kind: FileType,
+) -> Result<(OwnedFd, Stat), ReadError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = open_beneath(root, path, flags)?;
     let stat = fstat(&fd).map_err(io::Error::from)?;
-    check(&stat)?;
+    of_kind(&stat, kind)?;
     Ok((fd, stat))
+}
+
+fn of_kind(stat: &Stat, kind: FileType) -> Result<(), ReadError> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        found if found == kind => Ok(()),
+        found => Err(ReadError::Refused(describe(found).to_owned())),
+    }
+}
+
+/// Whether nobody wrote to a file, or changed its mode, between two looks at it. The times are the
+/// kernel's, which nobody sets back: there is no stat that stands for bytes that were not read.
+fn same(before: &Stat, after: &Stat) -> bool {
+    let of = |stat: &Stat| {
+        let times = (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec);
+        (stat.st_size, stat.st_mode, times)
+    };
+    of(before) == of(after)
 }
 
 fn open_beneath(root: BorrowedFd<'_>, path: &str, flags: OFlags) -> Result<OwnedFd, ReadError> {
@@ -289,8 +257,12 @@ fn open_beneath(root: BorrowedFd<'_>, path: &str, flags: OFlags) -> Result<Owned
     Err(ReadError::Refused("it is being moved while it is read".to_owned()))
 }
 
-fn read_bounded(fd: OwnedFd, max: u64) -> Result<Vec<u8>, ReadError> {
+/// Reads a file whole, or `max` bytes of it and one more. It must be the same before and after.
+fn read_bounded(fd: OwnedFd, before: &Stat, max: u64) -> Result<Vec<u8>, ReadError> {
+    let mut file = std::fs::File::from(fd);
     let mut bytes = Vec::new();
-    std::fs::File::from(fd).take(max + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    (&mut file).take(max + 1).read_to_end(&mut bytes)?;
+    let after = fstat(&file).map_err(io::Error::from)?;
+    let whole = bytes.len() as u64 > max || i64::try_from(bytes.len()) == Ok(after.st_size);
+    if whole && same(before, &after) { Ok(bytes) } else { Err(ReadError::Changed) }
 }

@@ -24,7 +24,7 @@ pub fn read_content(folder: &Path, path: &str) -> Result<Option<Content>, Error>
         Ok(content) => Ok(Some(content)),
         Err(ReadError::Absent) => Ok(None),
         Err(ReadError::Io(source)) => Err(Error::Io { path: full, source }),
-        Err(ReadError::Refused(reason)) => Err(Error::Object { path: full, reason }),
+        Err(error) => Err(Error::Object { path: full, reason: error.to_string() }),
     }
 }
 

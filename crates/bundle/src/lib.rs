@@ -18,6 +18,8 @@ mod error;
 mod fields;
 mod files;
 mod folder;
+mod folding;
+mod hidden;
 mod host;
 mod init;
 mod keys;

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use crate::files::{self, ReadError};
-use crate::{Digest, Error, Form, Kind};
+use crate::{Digest, Error, Form, Kind, pins};
 
 #[cfg(test)]
 mod tests;
@@ -77,13 +77,14 @@ impl Objects {
         let found = match kind.form() {
             Form::Definition => files::read_file(root.as_fd(), CONTENT, files::MAX_FILE)
                 .map(|bytes| Digest::framed(kind.as_str(), &[&bytes])),
-            Form::File => files::digest_file(root.as_fd(), CONTENT, kind.as_str()),
-            Form::Tree => files::digest_tree(root.as_fd(), CONTENT, kind.as_str()),
-            Form::Either => files::digest_either(root.as_fd(), CONTENT, kind.as_str()),
+            _ => files::digest(root.as_fd(), CONTENT, kind),
         };
         match found {
             Ok(found) => Ok(Some(found)),
             Err(ReadError::Absent) => Ok(None),
+            Err(ReadError::Hidden(finding)) => {
+                Err(Error::Invalid(vec![pins::hidden(&place.join(CONTENT), &finding)]))
+            }
             Err(error) => Err(fail(error.to_string())),
         }
     }

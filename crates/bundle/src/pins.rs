@@ -1,15 +1,18 @@
 //! What each declared thing is pinned to.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
+use std::path::Path;
 
 use serde::Serialize;
 
-use crate::files::{self, ReadError};
+use crate::files::{self, Ask, Finding, ReadError};
+use crate::hidden::Hidden;
 use crate::lock::Origin;
 use crate::manifest::Source;
+use crate::snapshot::FOLDER;
 use crate::{
-    Diagnostic, Digest, Error, Form, Id, Kind, Lock, Manifest, Objects, Severity, Snapshot,
+    Diagnostic, Digest, Error, Id, Kind, Lock, Manifest, Objects, Place, Severity, Snapshot,
     programs, text,
 };
 
@@ -32,35 +35,52 @@ pub(crate) fn found(snapshot: &Snapshot) -> Result<Found, Error> {
     let mut findings = Vec::new();
     let folder = snapshot.folder();
     let root = files::open_root(&folder).map_err(|source| Error::Io { path: folder, source })?;
+    let mut names = Vec::new();
+    let mut asks = Vec::new();
     for (kind, id, source) in sources(manifest) {
-        let name = (kind, id.to_string());
-        let Source::Path { path } = source else {
-            found.elsewhere.insert(name, source.clone());
-            continue;
-        };
-        match digest_path(root.as_fd(), kind, path) {
-            Ok(digest) => {
-                found.here.insert(name, digest);
-            }
-            Err(message) => {
-                findings.push(finding(snapshot, kind, id.as_str(), "unpinnable", message));
-            }
+        if let Source::Path { path } = source {
+            names.push((kind, id));
+            asks.push(Ask { root: root.as_fd(), path, kind });
+        } else {
+            found.elsewhere.insert((kind, id.to_string()), source.clone());
         }
     }
     let project = &snapshot.project;
     let io = |source| Error::Io { path: project.clone(), source };
     let root = files::open_root(project).map_err(io)?;
-    for (path, keys) in programs::of_project(manifest, project) {
-        match files::digest_file(root.as_fd(), &path, Kind::Program.as_str()) {
+    let programs = programs::of_project(manifest, project);
+    for path in programs.keys() {
+        asks.push(Ask { root: root.as_fd(), path, kind: Kind::Program });
+    }
+    let mut digests = files::digests(&asks).into_iter().zip(&asks);
+    for ((kind, id), (digest, ask)) in names.into_iter().zip(&mut digests) {
+        let digest = match digest {
+            Ok(digest) => Some(digest),
+            Err(ReadError::Absent) => None,
+            Err(ReadError::Hidden(finding)) => {
+                let path = ask.path.trim_start_matches("./");
+                findings.push(hidden(&Path::new(FOLDER).join(path), &finding));
+                continue;
+            }
+            Err(error) => {
+                let message = format!("`{}`: {error}", text::shown(ask.path));
+                findings.push(finding(snapshot, kind, id.as_str(), "unpinnable", message));
+                continue;
+            }
+        };
+        found.here.insert((kind, id.to_string()), digest);
+    }
+    for ((path, keys), (digest, _)) in programs.iter().zip(digests) {
+        match digest {
             Ok(digest) => {
-                found.here.insert((Kind::Program, path), Some(digest));
+                found.here.insert((Kind::Program, path.clone()), Some(digest));
             }
             Err(ReadError::Absent) => {}
             Err(error) => findings.push(Diagnostic {
                 severity: Severity::Error,
                 rule: "unpinnable",
-                message: format!("`{}`: {error}", text::shown(&path)),
-                at: manifest.places.find(&keys),
+                message: format!("`{}`: {error}", text::shown(path)),
+                at: manifest.places.find(keys),
                 help: Some("a server's program is a regular file, not a link".to_owned()),
                 next: Some("ringfence lock".to_owned()),
             }),
@@ -95,6 +115,31 @@ pub(crate) fn finding(
             _ => format!("{kind}s.{name}"),
         }),
         help: None,
+        next: Some("ringfence lock".to_owned()),
+    }
+}
+
+/// What is said of text that a person does not see, in this file or in one below this folder.
+pub(crate) fn hidden(file: &Path, finding: &Finding) -> Diagnostic {
+    let file = if finding.path.is_empty() { file.to_owned() } else { file.join(&finding.path) };
+    let help = match finding.hidden {
+        Hidden::NotText => "save it as UTF-8: what a model is told to read must be readable",
+        Hidden::Character(_) => {
+            "delete it, or write it as an escape: what is reviewed must be what a model reads"
+        }
+    };
+    Diagnostic {
+        severity: Severity::Error,
+        rule: "hidden-text",
+        message: finding.to_string(),
+        at: Some(Place {
+            file,
+            line: finding.line,
+            column: finding.column,
+            text: finding.text.clone(),
+            width: 1,
+        }),
+        help: Some(help.to_owned()),
         next: Some("ringfence lock".to_owned()),
     }
 }
@@ -159,17 +204,4 @@ pub(crate) fn definition_bytes(manifest: &Manifest) -> BTreeMap<Name, Vec<u8>> {
 fn canonical(value: &impl Serialize) -> Vec<u8> {
     serde_json_canonicalizer::to_vec(value)
         .expect("manifest values have string keys and finite numbers, so they serialise")
-}
-
-fn digest_path(root: BorrowedFd<'_>, kind: Kind, path: &str) -> Result<Option<Digest>, String> {
-    let read = match kind.form() {
-        Form::Tree => files::digest_tree,
-        Form::Either => files::digest_either,
-        Form::File | Form::Definition => files::digest_file,
-    };
-    match read(root, path, kind.as_str()) {
-        Ok(digest) => Ok(Some(digest)),
-        Err(ReadError::Absent) => Ok(None),
-        Err(error) => Err(format!("`{}`: {error}", text::shown(path))),
-    }
 }

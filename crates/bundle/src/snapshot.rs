@@ -239,19 +239,25 @@ fn read_one(root: std::os::fd::BorrowedFd<'_>, name: &str) -> Result<Option<Vec<
         Ok(bytes) => Ok(Some(bytes)),
         Err(ReadError::Absent) => Ok(None),
         Err(ReadError::Io(error)) => Err(Problem::Io(error)),
-        Err(ReadError::Refused(reason)) => Err(Problem::Found(Box::new(Diagnostic {
-            severity: Severity::Error,
-            rule: "not-a-regular-file",
-            message: format!("{FOLDER}/{name}: {reason}"),
-            at: Some(Place {
-                file: shown(name),
-                line: 1,
-                column: 1,
-                text: String::new(),
-                width: 1,
-            }),
-            help: Some("put a regular file there, not a link or a pipe".to_owned()),
-            next: Some("ringfence validate".to_owned()),
-        }))),
+        Err(refused) => {
+            let (rule, help) = match refused {
+                ReadError::Changed => ("changed-while-read", "try again when nobody writes to it"),
+                _ => ("not-a-regular-file", "put a regular file there, not a link or a pipe"),
+            };
+            Err(Problem::Found(Box::new(Diagnostic {
+                severity: Severity::Error,
+                rule,
+                message: format!("{FOLDER}/{name}: {refused}"),
+                at: Some(Place {
+                    file: shown(name),
+                    line: 1,
+                    column: 1,
+                    text: String::new(),
+                    width: 1,
+                }),
+                help: Some(help.to_owned()),
+                next: Some("ringfence validate".to_owned()),
+            })))
+        }
     }
 }

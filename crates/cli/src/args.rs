@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Validate(Json),
     /// Pin what the manifest declares to digests, in .ringfence/ringfence.lock
     Lock(Lock),
+    /// Bring the bytes that the lock pins and this machine lacks
+    Fetch(crate::commands::fetch::Fetch),
     /// Print the manifest's JSON Schema, for editors
     Schema,
     /// Show what the bundle can do, and record that you say yes to exactly these bytes
@@ -62,6 +64,10 @@ pub(crate) enum Command {
     Report(Report),
     /// Check the evidence
     Audit(Audit),
+    /// Look after the kept copies of everything that is pinned
+    Store(crate::commands::store::Store),
+    /// Your own folders of skills, instructions, extensions and workflows, for every project
+    Library(crate::commands::library::Library),
     /// Take away what a crash left behind
     Clean,
     /// The example's own agent and MCP server
@@ -88,6 +94,9 @@ pub(crate) struct Lock {
     /// Write nothing; status 1 when the lock is missing or no longer holds
     #[arg(long)]
     pub(crate) check: bool,
+    /// Ask the git hosts that the manifest names what its revisions are now; says whom it asks
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) fetch: bool,
     /// Print JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
@@ -187,6 +196,9 @@ impl Args {
             | Command::Ps(Ps { json, .. })
             | Command::Report(Report { json, .. })
             | Command::Audit(Audit { verb: AuditVerb::Verify(Verify { json, .. }) }) => *json,
+            Command::Fetch(fetch) => fetch.json,
+            Command::Store(store) => store.json(),
+            Command::Library(library) => library.json(),
             _ => false,
         }
     }

@@ -4,7 +4,9 @@ mod audit;
 mod clean;
 pub(crate) mod diff;
 mod example;
+pub(crate) mod fetch;
 mod init;
+pub(crate) mod library;
 mod lock;
 mod ps;
 mod report;
@@ -12,6 +14,7 @@ mod run;
 mod schema;
 pub(crate) mod set;
 mod stop;
+pub(crate) mod store;
 pub(crate) mod trust;
 mod validate;
 
@@ -31,6 +34,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Init(init) => init::run(args, init),
         Command::Validate(json) => validate::run(args, json),
         Command::Lock(lock) => lock::run(args, lock),
+        Command::Fetch(fetch) => fetch::run(args, fetch),
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
         Command::Diff(diff) => diff::run(args, diff),
@@ -40,6 +44,8 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Stop(stop) => stop::run(stop),
         Command::Report(report) => report::run(report),
         Command::Audit(audit) => audit::run(audit),
+        Command::Store(store) => store::run(store),
+        Command::Library(library) => library::run(args, library),
         Command::Clean => clean::run(),
         Command::Example(example) => example::run(example),
     }

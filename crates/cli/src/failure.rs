@@ -105,3 +105,30 @@ through_run!(
     ringfence_record::Error,
     ringfence_identity::Error
 );
+
+/// Bytes from elsewhere.
+impl From<ringfence_library::Error> for Failure {
+    fn from(error: ringfence_library::Error) -> Self {
+        use ringfence_library::Error;
+        let message = match &error {
+            Error::Secrets(found) => {
+                let lines = found
+                    .iter()
+                    .map(|it| format!("\n{}:{}: {}", it.path.display(), it.line, it.what));
+                format!("{error}{}", lines.collect::<String>())
+            }
+            _ => error.to_string(),
+        };
+        let (kind, next) = match error {
+            Error::Bundle(error) => return error.into(),
+            Error::Identity(error) => return error.into(),
+            Error::Record(error) => return error.into(),
+            Error::NotPinned { .. } => (Kind::Refused, Some("ringfence lock --fetch")),
+            Error::Moved { .. } => (Kind::Refused, Some("ringfence lock")),
+            Error::Secrets(_) => (Kind::Refused, None),
+            Error::Write { .. } | Error::Read { .. } => (Kind::Internal, None),
+            _ => (Kind::User, None),
+        };
+        Self { kind, message, findings: Vec::new(), next: next.map(str::to_owned) }
+    }
+}

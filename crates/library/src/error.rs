@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use ringfence_bundle::Digest;
+use ringfence_bundle::{Digest, Drift};
+
+use crate::archive::Fault;
+use crate::sign::Flaw;
 
 /// What can go wrong between here and elsewhere.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +35,62 @@ pub enum Error {
         /// What was copied.
         found: Digest,
     },
+    /// A file could not be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file of this machine is not what it must be, or what was asked for may not be done.
+    #[error("{path}: {reason}")]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// There is no lock. `ringfence lock` makes one.
+    #[error("{0} has no lock")]
+    Unlocked(PathBuf),
+    /// Pins do not hold. `ringfence lock` shows and records it.
+    #[error("{} pin(s) do not hold: {}", .0.len(), named(.0))]
+    Drifted(Vec<Drift>),
+    /// The lock pins what manifest and overlay make together, and the overlay is not shared.
+    #[error(
+        "without ringfence.local.toml, which is yours and never shared, {} pin(s) do not hold: {}",
+        .0.len(), named(.0)
+    )]
+    Overlay(Vec<Drift>),
+    /// The manifest does not say what an archive is named after.
+    #[error("{0}")]
+    Unnamed(&'static str),
+    /// Literal secrets stand in what would be shared. Each line says where.
+    #[error("{} literal secret(s) would be shared:\n{}", .0.len(), .0.join("\n"))]
+    Literals(Vec<String>),
+    /// An archive is not one that is taken in. Nothing of it was kept.
+    #[error("{path}: {fault}")]
+    Archive {
+        /// The archive.
+        path: PathBuf,
+        /// What is wrong.
+        fault: Fault,
+    },
+    /// Nothing in quarantine has this id, or more than one thing begins with it.
+    #[error("{0}")]
+    NoSuchArchive(String),
+    /// What lies in quarantine is no longer what was received.
+    #[error("quarantine {id}: {reason}")]
+    Quarantine {
+        /// Its id.
+        id: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A signature says nothing.
+    #[error(transparent)]
+    Flaw(#[from] Flaw),
 
     // git
     /// The git program could not do something. Its own words, or which bound it went past.
@@ -50,15 +109,6 @@ pub enum Error {
         path: String,
         /// What is wrong with it.
         reason: String,
-    },
-    // store
-    /// A file or folder of the store or of the library could not be read.
-    #[error("cannot read {path}: {source}")]
-    Read {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
     },
     // library
     /// The home could not be prepared.
@@ -84,4 +134,44 @@ pub enum Error {
         /// What was brought.
         found: Digest,
     },
+}
+
+impl Error {
+    /// Whether it is a refusal of something that came from elsewhere, rather than a file or an
+    /// argument to mend.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Archive { .. }
+                | Self::Quarantine { .. }
+                | Self::Drifted(_)
+                | Self::Overlay(_)
+                | Self::Literals(_)
+                | Self::Flaw(_)
+                | Self::Moved { .. }
+        )
+    }
+
+    /// What to type next, where there is one thing.
+    #[must_use]
+    pub fn next(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Unlocked(_) | Self::Drifted(_) => "ringfence lock",
+            Self::Overlay(_) => {
+                "mv .ringfence/ringfence.local.toml /tmp/ && ringfence lock && ringfence share"
+            }
+            Self::NoSuchArchive(_) => "ringfence receive --list",
+            Self::Unnamed(_) => "ringfence validate",
+            _ => return None,
+        })
+    }
+}
+
+/// The first few, as `kind name`.
+fn named(drift: &[Drift]) -> String {
+    let few: Vec<_> =
+        drift.iter().take(8).map(|row| format!("{} {}", row.kind, row.name)).collect();
+    let more = if drift.len() > few.len() { ", …" } else { "" };
+    format!("{}{more}", few.join(", "))
 }

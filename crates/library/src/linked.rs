@@ -158,7 +158,7 @@ impl Library {
         if meta.mode() & 0o022 != 0 {
             return Err(wrong("other users can write there; chmod go-w it first"));
         }
-        if !real.to_str().is_some_and(|text| first_invisible(text).is_none()) {
+        if real.to_str().is_none_or(|text| first_invisible(text).is_some()) {
             return Err(wrong("its path is not plain text"));
         }
         if let Some(it) = self.sources.iter().find(|it| it.name == name || it.folder == real) {

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use ringfence_bundle::{
-    Content, Diagnostic, Digest, Id, Kind, Lock, Origin, Pin, Resolved, Severity, Snapshot, Source,
+    Content, Diagnostic, Digest, Drift, Id, Kind, Lock, Origin, Pin, Reason, Resolved, Severity,
+    Snapshot, Source,
 };
+use serde::Serialize;
 
 use crate::linked::{Library, fits};
 use crate::{Commit, Error, Git, Remote, Rev, Store};
@@ -252,4 +254,59 @@ fn finding(
         help: None,
         next: Some(next.to_owned()),
     }
+}
+
+/// What a new lock moves: what `drift` found, and for what was resolved the comparison of the old
+/// row with what it means now.
+#[must_use]
+pub fn moved(
+    drift: Vec<Drift>,
+    before: Option<&Lock>,
+    resolved: &BTreeMap<Name, Resolved>,
+) -> Vec<Drift> {
+    // What the store lacks of an old row does not matter where the source was asked anew.
+    let asked = |row: &Drift| {
+        matches!(row.reason, Reason::NotFetched | Reason::Changed)
+            && resolved.contains_key(&(row.kind, row.name.clone()))
+    };
+    let mut all: Vec<Drift> = drift.into_iter().filter(|row| !asked(row)).collect();
+    for ((kind, name), now) in resolved {
+        let pinned = before.and_then(|lock| lock.digest(*kind, name));
+        let listed = all.iter_mut().find(|row| row.kind == *kind && row.name == *name);
+        if let Some(row) = listed {
+            row.found = Some(now.digest);
+        } else if pinned.is_some_and(|pinned| pinned != now.digest) {
+            let (kind, name, found) = (*kind, name.clone(), Some(now.digest));
+            all.push(Drift { kind, name, reason: Reason::Changed, pinned, found });
+        }
+    }
+    all
+}
+
+/// A git source whose commit a new lock moves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CommitMoved {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// The commit that was pinned.
+    pub from: String,
+    /// The one that is pinned now.
+    pub to: String,
+}
+
+/// The git sources of which another commit is pinned than before.
+#[must_use]
+pub fn commits_moved(before: Option<&Lock>, after: &Lock) -> Vec<CommitMoved> {
+    let commit = |pin: &Pin| match &pin.origin {
+        Some(Origin::Git { commit, .. }) => Some(commit.clone()),
+        _ => None,
+    };
+    let moved = |pin: &Pin| {
+        let (from, to) = (commit(before?.pin(pin.kind, &pin.name)?)?, commit(pin)?);
+        let (kind, name) = (pin.kind, pin.name.clone());
+        (from != to).then_some(CommitMoved { kind, name, from, to })
+    };
+    after.pins.iter().filter_map(moved).collect()
 }

@@ -20,7 +20,7 @@ mod keep;
 mod walk;
 
 pub use gc::{Gone, Needed, needed};
-pub use keep::Kept;
+pub use keep::Pinned;
 pub use walk::{Object, State};
 
 #[cfg(test)]

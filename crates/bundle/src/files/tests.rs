@@ -7,8 +7,8 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
-use super::{MAX_FILE, ReadError, digest_either, digest_file, digest_tree, open_root, read_file};
-use crate::Digest;
+use super::{MAX_FILE, ReadError, open_root, read_file};
+use crate::{Digest, Kind};
 
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -20,7 +20,7 @@ fn tree() -> TempDir {
 }
 
 fn digest(dir: &Path) -> Result<Digest, ReadError> {
-    digest_tree(open_root(dir).expect("opened").as_fd(), "./s", "skill")
+    super::digest(open_root(dir).expect("opened").as_fd(), "./s", Kind::Skill)
 }
 
 fn refusal(dir: &Path) -> String {
@@ -109,9 +109,13 @@ fn a_pipe_never_hangs_and_kinds_are_told_apart() {
         assert!(found.contains(reason), "{found}");
     }
     assert!(matches!(read_file(root.as_fd(), "none", 10), Err(ReadError::Absent)));
-    assert!(matches!(digest_tree(root.as_fd(), "outside", "x"), Err(ReadError::Refused(_))));
-    let either = digest_either(root.as_fd(), "outside", "x").expect("a file");
-    assert_eq!(either, digest_file(root.as_fd(), "outside", "x").expect("a file"));
+    assert!(matches!(
+        super::digest(root.as_fd(), "outside", Kind::Skill),
+        Err(ReadError::Refused(_))
+    ));
+    let either = super::digest(root.as_fd(), "outside", Kind::Workflow).expect("a file");
+    let blob = super::Blob { bytes: b"secret".to_vec(), executable: false };
+    assert_eq!(either, super::file_digest("workflow", &blob));
 }
 
 #[test]

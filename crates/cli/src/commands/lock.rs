@@ -1,9 +1,9 @@
 //! `ringfence lock`
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use ringfence_bundle::{Drift, Error, Lock as File, Objects, Reason, Snapshot};
+use ringfence_library::{CommitMoved, Git, Library, Reach, Store, commits_moved};
 use serde_json::json;
 
 use super::{Done, home};
@@ -22,18 +22,33 @@ pub(crate) fn run(args: &Args, lock: &Lock) -> Done {
         Err(Error::Invalid(_)) => (Snapshot::read_without_lock(&args.project)?, false),
         Err(error) => return Err(error.into()),
     };
-    let moved = if readable { snapshot.drift(&Objects::of(&home()?))? } else { Vec::new() };
-    let file = File::compute(&snapshot, &Objects::of(&home()?), &BTreeMap::new())?;
+    let home = home()?;
+    let (store, library) = (Store::of(&home), Library::open(&home)?);
+    let git = if lock.fetch { Some(Git::of_machine()?) } else { None };
+    let reach: Option<Reach<'_>> = git.as_ref().map(|git| (git, &super::fetch::say as _));
+    let resolved = ringfence_library::resolve(&snapshot, &store, &library, reach)?;
+    let drift = if readable { snapshot.drift(store.objects())? } else { Vec::new() };
+    let moved = ringfence_library::moved(drift, snapshot.lock.as_ref(), &resolved);
+    let file = File::compute(&snapshot, store.objects(), &resolved)?;
+    let commits = commits_moved(snapshot.lock.as_ref(), &file);
     let text = file.render();
     let same = readable && snapshot.lock_bytes.as_deref() == Some(text.as_bytes());
     if !same {
         ringfence_bundle::write_lock(&snapshot, &text)?;
     }
+    // The lock holds without its copies; a later review then shows digests where it would lines.
+    if let Err(error) = store.keep(&snapshot, &file, text.as_bytes()) {
+        let warning = out::paint(Colour::Yellow, "warning");
+        out::say(&format!("{warning}: not everything was kept: {}", escaped(&error.to_string())));
+    }
     if lock.json {
-        out::json(&json!({ "version": 1, "written": !same, "moved": moved, "pins": file.pins }));
+        out::json(&json!({
+            "version": 1, "written": !same, "moved": moved, "commits": commits, "pins": file.pins,
+        }));
         return Ok(ExitCode::SUCCESS);
     }
     show(&moved);
+    show_commits(&commits);
     let pins = file.pins.len();
     if same {
         out::say(&format!("the lock holds: {pins} pin(s)"));
@@ -47,22 +62,30 @@ pub(crate) fn run(args: &Args, lock: &Lock) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
+fn show_commits(commits: &[CommitMoved]) {
+    for CommitMoved { kind, name, from, to } in commits {
+        let (word, name) = (out::paint(Colour::Yellow, "commit"), escaped(name));
+        out::data(&format!("  {word:<8} {kind} {name} {} -> {}", &from[..12], &to[..12]));
+    }
+}
+
 fn check(snapshot: &Snapshot, json: bool) -> Done {
     let moved = snapshot.drift(&Objects::of(&home()?))?;
     let missing = snapshot.lock.is_none();
+    let changes = crate::changes::since_lock(snapshot, &moved, &home()?)?;
     if json {
         let holds = moved.is_empty() && !missing;
-        out::json(&json!({ "version": 1, "holds": holds, "missing": missing, "moved": moved }));
+        let changes = changes.json();
+        out::json(
+            &json!({ "version": 1, "holds": holds, "missing": missing, "moved": moved, "changes": changes }),
+        );
         return Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     if missing {
         return Err(Failure::user("there is no lock").next("ringfence lock"));
     }
     show(&moved);
-    crate::changes::since_lock(snapshot, &moved, &home()?)?
-        .lines()
-        .iter()
-        .for_each(|l| out::data(l));
+    changes.lines().iter().for_each(|line| out::data(line));
     if moved.is_empty() {
         out::say("the lock holds");
         Ok(ExitCode::SUCCESS)

@@ -249,13 +249,17 @@ impl Owned<'_> {
         let mut words = vec!["add", "--all", "--"];
         words.extend(paths);
         self.local(&words, doing)?;
-        let command =
-            self.command(Config::Nobody, "none", &["diff", "--cached", "--quiet", "--no-ext-diff"]);
+        let mut words = vec!["diff", "--cached", "--quiet", "--no-ext-diff", "--"];
+        words.extend(paths);
+        let command = self.command(Config::Nobody, "none", &words);
         if process::run(command, Vec::new(), &Bounds::LOCAL, doing)?.success {
             return Ok(None);
         }
         let (name, email) = (self.person("user.name")?, self.person("user.email")?);
-        let words = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", message];
+        // What else the person has staged stays staged.
+        let mut words = vec!["commit", "--quiet", "--no-verify", "--no-gpg-sign", "--only"];
+        words.extend(["--message", message, "--"]);
+        words.extend(paths);
         let mut command = self.command(Config::Nobody, "none", &words);
         for who in ["AUTHOR", "COMMITTER"] {
             command.env(format!("GIT_{who}_NAME"), &name).env(format!("GIT_{who}_EMAIL"), &email);

@@ -107,6 +107,11 @@ impl Library {
             return Ok(false);
         }
         let repository = git.owned(&source.folder)?;
+        // What was never committed leaves no trace when it goes.
+        let below = format!("{path}/");
+        if !repository.unsettled()?.iter().any(|it| it == path || it.starts_with(&below)) {
+            return Ok(false);
+        }
         Ok(repository.commit(&[path], message)?.is_some())
     }
 }

@@ -9,7 +9,7 @@ use crate::Error;
 
 /// What was kept of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct Pinned {
     /// How many pins have their bytes in the store now.
     pub pins: usize,
     /// The digest under which the three files lie.
@@ -24,7 +24,7 @@ impl Store {
     /// # Errors
     /// [`Error::Moved`]: a file is not what was pinned any more. [`Error::Write`],
     /// [`Error::Bundle`]. What was kept before stays; no object is there half.
-    pub fn keep(&self, snapshot: &Snapshot, lock: &Lock, lock_bytes: &[u8]) -> Result<Kept, Error> {
+    pub fn keep(&self, snapshot: &Snapshot, lock: &Lock, lock_bytes: &[u8]) -> Result<Pinned, Error> {
         let mut pins = 0;
         let mut add = |kind: Kind, name: &str, path: PathBuf, content: &Content| {
             let Some(expected) = lock.digest(kind, name) else { return Ok(()) };
@@ -47,6 +47,6 @@ impl Store {
             snapshot.local_bytes.clone(),
             Some(lock_bytes.to_owned()),
         );
-        Ok(Kept { consent: self.deposit_three(&three)?, pins })
+        Ok(Pinned { consent: self.deposit_three(&three)?, pins })
     }
 }
