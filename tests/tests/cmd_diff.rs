@@ -48,9 +48,12 @@ fn every_file_is_named_with_its_line_in_all_three_places() {
             let full = project.path().join(path);
             let before = std::fs::read(&full).ok();
             project.file(path, bytes);
-            for words in
-                [&["diff"][..], &["diff", "--approved"], &["lock", "--check"], &["trust", "--preview"]]
-            {
+            for words in [
+                &["diff"][..],
+                &["diff", "--approved"],
+                &["lock", "--check"],
+                &["trust", "--preview"],
+            ] {
                 let output = project.ringfence(words);
                 let status = if words[0] == "trust" { 0 } else { 1 };
                 let output = output.expect(status);
@@ -98,7 +101,8 @@ fn a_mode_and_an_escape_are_shown_and_nothing_is_written() {
     each_user(|who| {
         let project = bundle(who);
         project.trust();
-        let file = project.file(".ringfence/skills/tidy/SKILL.md", "# Tidy\n\nfirst\x1b[2J\nsecond\nthird\n");
+        let file = project
+            .file(".ringfence/skills/tidy/SKILL.md", "# Tidy\n\nfirst\x1b[2J\nsecond\nthird\n");
         let before = project.picture(project.root());
         let output = project.ringfence(&["diff"]).expect(1);
         assert!(!output.stdout.contains('\x1b'), "{:?}", output.stdout);
