@@ -88,7 +88,7 @@ fn what_is_declared_is_named_where_it_stands() {
         project.ringfence(&["diff"]).ok().done();
         let approved = project.ringfence(&["diff", "--approved", "--json"]).expect(1).json();
         assert_eq!(approved["files"][0]["file"], ".ringfence/ringfence.toml");
-        assert_eq!(approved["files"][0]["line"], 17);
+        assert_eq!(approved["files"][0]["line"], 16);
         assert_eq!(approved["version"], 1);
         project.local("[limits]\nmax_duration_seconds = 5\n");
         let output = project.ringfence(&["diff", "--approved"]).expect(1);

@@ -163,6 +163,7 @@ fn sourced(who: Who, upstream: &Upstream) -> Project {
     project.file(".ringfence/skills/s/SKILL.md", "# s\n");
     project.file(".ringfence/skills/s/run.sh", format!("#!/bin/sh\n{spawn}\n"));
     project.file("server.sh", format!("#!/bin/sh\n{spawn}\n"));
+    project.shell(&["chmod", "+x", "server.sh"]).ok().done();
     project.file("package.json", format!(r#"{{"scripts":{{"preinstall":"{spawn}"}}}}"#));
     project.file(".gitattributes", "* filter=evil\n");
     project.file(
