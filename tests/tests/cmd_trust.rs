@@ -177,7 +177,7 @@ fn the_list_says_how_each_project_stands_and_a_changed_one_is_granted_again() {
         let said = |word: &str| {
             asked.stderr.find(word).unwrap_or_else(|| panic!("{word}: {}", asked.stderr))
         };
-        assert!(said(".ringfence/ringfence.toml:12: changed") < said("MCP servers"));
+        assert!(said(".ringfence/ringfence.toml:11: changed") < said("MCP servers"));
         project.trust();
         assert_eq!(state(&project), "trusted");
         project.manifest("version = 1\nnonsense");
