@@ -255,6 +255,13 @@ impl Project {
         Events::from_lines(&text)
     }
 
+    /// The record of the newest run as it is now, as text; empty while there is none.
+    #[must_use]
+    pub fn events_text(&self) -> String {
+        let path = self.last_run().join("events.jsonl");
+        fs::read_to_string(path).unwrap_or_default()
+    }
+
     /// The report of the newest run.
     #[track_caller]
     #[must_use]

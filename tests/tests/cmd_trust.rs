@@ -155,3 +155,107 @@ fn consent_to_a_project_that_is_gone_can_be_taken_back() {
         assert_eq!(list["projects"], serde_json::json!([]));
     });
 }
+
+fn state(project: &Project) -> String {
+    let list = project.ringfence(&["trust", "--list", "--json"]).ok().json();
+    ringfence_tests::field(&list["projects"][0], "state")
+}
+
+#[test]
+fn the_list_says_how_each_project_stands_and_a_changed_one_is_granted_again() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(MIRROR);
+        project.python();
+        project.lock();
+        project.trust();
+        assert_eq!(state(&project), "trusted");
+        project.manifest(&format!("{MIRROR}\n# one more\n"));
+        assert_eq!(state(&project), "changed");
+        let asked = project.ringfence(&["trust"]).expect(1);
+        // What moved comes first, then the whole, then the question.
+        let said = |word: &str| {
+            asked.stderr.find(word).unwrap_or_else(|| panic!("{word}: {}", asked.stderr))
+        };
+        assert!(said(".ringfence/ringfence.toml:11: changed") < said("MCP servers"));
+        project.trust();
+        assert_eq!(state(&project), "trusted");
+        project.manifest("version = 1\nnonsense");
+        assert_eq!(state(&project), "changed");
+        let log = std::fs::read_to_string(project.state().join("log/machine.jsonl"));
+        let events = ringfence_tests::Events::from_lines(&log.expect("the machine's log"));
+        events.has("trust_intended", &[("action", "regrant")]);
+        std::fs::rename(project.path(), project.root().join("moved")).expect("our own folder");
+        assert_eq!(state(&project), "gone");
+    });
+}
+
+#[test]
+fn a_store_of_the_version_before_asks_again() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(MIRROR);
+        project.python();
+        project.lock();
+        project.trust();
+        let store = project.state().join("trust.json");
+        let good = std::fs::read(&store).expect("the store");
+        let mut json: serde_json::Value = serde_json::from_slice(&good).expect("JSON");
+        json["version"] = 1.into();
+        for grant in json["projects"].as_object_mut().expect("projects").values_mut() {
+            grant.as_object_mut().expect("a grant").remove("programs").expect("programs");
+        }
+        project.state_file("trust.json", json.to_string());
+        project.run(&["true"]).expect(3).says(&["did not record", "ringfence trust"]).done();
+        assert_eq!(state(&project), "changed");
+        project.trust();
+        project.run(&["true"]).ok().done();
+    });
+}
+
+#[test]
+fn a_setting_that_drifted_warns_and_a_hook_refuses() {
+    each_user(|who| {
+        let project = Project::new(who);
+        let with = |model: &str, hook: &str| {
+            format!(
+                "version = 1\n[settings.claude-code]\nmodel = \"{model}\"\n[hooks.h]\nevent = \"post_tool_use\"\ncommand = \"{hook}\"\n"
+            )
+        };
+        project.manifest(&with("opus", "true"));
+        project.lock();
+        project.trust();
+        let plain = project.run(&["true"]).ok();
+        assert!(!plain.stderr.contains("warning"), "{}", plain.stderr);
+        project.manifest(&with("haiku", "true"));
+        project.run(&["true"]).expect(3).done();
+        project.trust();
+        project.run(&["true"]).ok().says(&["warning", "claude-code.model"]).done();
+        project.manifest(&with("haiku", "false"));
+        let digest = project.preview();
+        let yes = project.ringfence(&["trust", "--yes", "--consented", &digest]).expect(3);
+        yes.says(&["hook h"]).done();
+    });
+}
+
+#[test]
+fn a_broken_store_is_named_by_every_question_with_what_to_do() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(MIRROR);
+        project.lock();
+        project.trust();
+        project.state_file("trust.json", "{");
+        for words in [
+            &["trust", "--list"][..],
+            &["trust", "--preview"],
+            &["trust"],
+            &["trust", "--revoke"],
+            &["diff", "--approved"],
+            &["run", "--", "true"],
+        ] {
+            let output = project.ringfence(words).expect(3);
+            output.says(&["trust.json", "nothing is trusted", "next: mv "]).done();
+        }
+    });
+}

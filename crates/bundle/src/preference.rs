@@ -67,8 +67,7 @@ pub fn set_preference(
         .trim()
         .parse()
         .map_err(|_| format!("`{}` is not a TOML value", text::shown(value)))?;
-    // A comment or a line end in it would be text of the file.
-    let parsed = parsed.decorated("", "");
+    let mut parsed = parsed.decorated(" ", "");
     let old = std::str::from_utf8(snapshot.layer(layer).unwrap_or_default())
         .map_err(|_| "the file is not UTF-8 text".to_owned())?;
     let mut document: DocumentMut =
@@ -77,13 +76,15 @@ pub fn set_preference(
     let Some(entry) = entry.as_table_like_mut() else {
         return Err(format!("`{table}` is not a table"));
     };
-    let mut parsed = parsed;
-    if let Some(Item::Value(before)) = entry.get(name) {
-        // A comment behind the value stays there.
-        *parsed.decor_mut() = before.decor().clone();
-        entry.insert(name, Item::Value(parsed));
-    } else {
-        entry.insert(name, Item::Value(parsed));
+    match entry.get_mut(name).and_then(Item::as_value_mut) {
+        Some(before) => {
+            // A comment behind the value stays there.
+            *parsed.decor_mut() = before.decor().clone();
+            *before = parsed;
+        }
+        None => {
+            entry.insert(name, Item::Value(parsed));
+        }
     }
     let new = document.to_string();
     check(snapshot, layer, &new)?;

@@ -10,6 +10,9 @@ use serde_json::json;
 
 use crate::failure::Failure;
 
+/// Most files that are shown.
+const MOST: usize = 500;
+
 /// Since when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Since {
@@ -157,8 +160,12 @@ impl Changes {
         if !self.recorded {
             lines.push("  the bytes you approved were not recorded on this machine".to_owned());
         }
-        for change in &self.all {
+        for change in self.all.iter().take(MOST) {
             lines.extend(change.lines().into_iter().map(|line| format!("  {line}")));
+        }
+        let left = self.all.len().saturating_sub(MOST);
+        if left > 0 {
+            lines.push(format!("  … and {left} more, not shown here; --json shows all"));
         }
         lines.extend(self.programs.iter().map(|moved| format!("  program of {moved}")));
         lines

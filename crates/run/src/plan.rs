@@ -204,6 +204,14 @@ impl Plan {
         self.limits.duration
     }
 
+    /// What a person is told before it starts, and that does not refuse it: settings that are not as
+    /// the lock pins them.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let rows = self.bundle.warnings().iter();
+        rows.map(|row| format!("{} {}: not as the lock pins it", row.kind, row.name)).collect()
+    }
+
     pub(crate) fn project(&self) -> &Path {
         &self.bundle.snapshot().project
     }

@@ -439,4 +439,4 @@ fn now() -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -78,19 +78,20 @@ fn show_commits(commits: &[CommitMoved]) {
 fn check(snapshot: &Snapshot, json: bool) -> Done {
     let moved = snapshot.drift(&Objects::of(&home()?))?;
     let missing = snapshot.lock.is_none();
+    let changes = crate::changes::since_lock(snapshot, &moved, &home()?)?;
     if json {
         let holds = moved.is_empty() && !missing;
-        out::json(&json!({ "version": 1, "holds": holds, "missing": missing, "moved": moved }));
+        let changes = changes.json();
+        out::json(
+            &json!({ "version": 1, "holds": holds, "missing": missing, "moved": moved, "changes": changes }),
+        );
         return Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     if missing {
         return Err(Failure::user("there is no lock").next("ringfence lock"));
     }
     show(&moved);
-    crate::changes::since_lock(snapshot, &moved, &home()?)?
-        .lines()
-        .iter()
-        .for_each(|l| out::data(l));
+    changes.lines().iter().for_each(|line| out::data(line));
     if moved.is_empty() {
         out::say("the lock holds");
         Ok(ExitCode::SUCCESS)

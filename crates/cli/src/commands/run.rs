@@ -52,7 +52,11 @@ pub(crate) fn run(args: &Args, run: &Run) -> Done {
 struct Words;
 
 impl Progress for Words {
-    fn begun(&self, run: &RunId, _plan: &Plan) {
+    fn begun(&self, run: &RunId, plan: &Plan) {
+        for text in plan.warnings() {
+            let warning = out::paint(Colour::Yellow, "warning");
+            out::say(&format!("{warning}: {}; next: ringfence lock", escaped(&text)));
+        }
         out::say(&out::paint(Colour::Dim, &format!("ringfence: run {run}")));
     }
 

@@ -95,6 +95,9 @@ pub(crate) fn run(args: &Args, set: &Set) -> Done {
             out::say(&format!("no longer trusted: {reason}"));
             out::say("  next: ringfence trust");
         }
+        None if written => {
+            out::say("it was not trusted as it was, and is not now: ringfence trust")
+        }
         None => {}
     }
     Ok(ExitCode::SUCCESS)

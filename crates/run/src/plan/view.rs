@@ -69,9 +69,7 @@ impl Plan {
             let file = program.path.display();
             say("program", format!("{}: {file} ({}), as trusted", program.who, program.digest));
         }
-        for row in self.bundle.warnings() {
-            say("warning", format!("{} {}: not as the lock pins it", row.kind, row.name));
-        }
+        self.warnings().into_iter().for_each(|text| say("warning", text));
         View {
             version: 1,
             project: self.project().display().to_string(),

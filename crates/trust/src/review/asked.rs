@@ -89,3 +89,6 @@ pub(crate) fn digest(consent: Digest, programs: &[Program]) -> Digest {
     let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
     Digest::framed("review", &parts)
 }
+
+#[cfg(test)]
+mod tests;
