@@ -85,6 +85,44 @@ fn approved(
     Ok(changes::between(&old, &new))
 }
 
+/// What moved since a person said yes in a bundle that cannot be used as it is: its manifest does not
+/// parse, or a folder holds what nobody may pin. What cannot be read is left out: the error says it.
+/// `None` where nobody said yes, or what was approved was not kept.
+pub(crate) fn despite_errors(project: &Path, home: &Path) -> Option<Changes> {
+    let project = project.canonicalize().ok()?;
+    let grant = ringfence_trust::Store::new(home).grants().ok()?.remove(&project)?;
+    let before = ringfence_library::Store::of(home).approved(&grant.consent).ok().flatten()?;
+    let now = ringfence_bundle::read_three(&project).ok()?;
+    let side = |(manifest, local, lock): ringfence_bundle::Three| Side {
+        files: [Some(manifest), local, lock],
+        pieces: BTreeMap::new(),
+    };
+    let (mut old, mut new) = (side(before), side(now));
+    let lock = old.files[2].as_ref();
+    let lock =
+        lock.and_then(|bytes| Lock::parse(Path::new(".ringfence/ringfence.lock"), bytes).ok());
+    if let (Some(lock), Ok(snapshot)) = (lock, Snapshot::read(&project)) {
+        let objects = Objects::of(home);
+        for pin in lock.pins.iter().filter(|pin| pin.kind.form() != Form::Definition) {
+            let Ok(Some(was)) = objects.read(pin.kind, &pin.digest) else { continue };
+            let Ok(is) = snapshot.content(pin.kind, &pin.name, &objects) else { continue };
+            let place = snapshot.place_of(pin.kind, &pin.name);
+            let piece = |content| Piece {
+                file: place.file.to_string_lossy().into_owned(),
+                line: place.line,
+                digest: None,
+                content: Some(content),
+            };
+            let key = (pin.kind, pin.name.clone());
+            new.pieces.extend(is.map(|content| (key.clone(), piece(content))));
+            old.pieces.insert(key, piece(was));
+        }
+    }
+    let all = changes::between(&old, &new);
+    let (since, at) = (Since::Approved, Some(grant.at));
+    Some(Changes { since, at, recorded: true, programs: Vec::new(), all })
+}
+
 fn three(snapshot: &Snapshot) -> [Option<Vec<u8>>; 3] {
     [
         Some(snapshot.manifest_bytes.clone()),
