@@ -3,29 +3,25 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{Digest, Error, Manifest, Template, Transport, text};
+use crate::{Digest, Error, Manifest, Transport, text};
 
+mod named;
 #[cfg(test)]
 mod tests;
 
+pub use named::{Named, named, of_project};
+
 /// The command that stands for the running program itself.
 pub const OWN_NAME: &str = "ringfence";
-
-/// Names that an interpreter runs, whatever their mode.
-const CODE: [&str; 15] = [
-    "bash", "cjs", "jar", "js", "jsx", "lua", "mjs", "php", "pl", "ps1", "py", "rb", "sh", "ts",
-    "wasm",
-];
 
 /// Where programs are looked up when nothing says otherwise.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -50,6 +46,8 @@ pub enum Who {
     Agent,
     /// This server's.
     Server(String),
+    /// This hook's.
+    Hook(String),
 }
 
 impl fmt::Display for Who {
@@ -57,6 +55,7 @@ impl fmt::Display for Who {
         match self {
             Self::Agent => f.write_str("the agent"),
             Self::Server(name) => write!(f, "server `{}`", text::shown(name)),
+            Self::Hook(name) => write!(f, "hook `{}`", text::shown(name)),
         }
     }
 }
@@ -104,48 +103,6 @@ impl Whose {
             Self::Only(one) => one == who,
         }
     }
-}
-
-/// A path that a command of the manifest names: whose it is, where it lies (links not followed, it
-/// may lead anywhere) and the key that names it.
-pub type Named = (Who, PathBuf, String);
-
-/// What of the project the manifest's commands name: the program of the agent, that of a stdio
-/// server, and what a server's arguments name that looks like code. Whoever may write these decides
-/// what runs with the server's secrets and hosts. What they load in turn is not known here.
-#[must_use]
-pub fn named(manifest: &Manifest, project: &Path) -> Vec<Named> {
-    let mut found = Vec::new();
-    if let Some(word) = manifest.sandbox.command.first().filter(|word| word.contains('/')) {
-        found.push((Who::Agent, project.join(word), "sandbox.command".to_owned()));
-    }
-    for (id, server) in &manifest.servers {
-        let Transport::Stdio { command, args, .. } = &server.transport else { continue };
-        let who = Who::Server(id.to_string());
-        if command.contains('/') {
-            found.push((who.clone(), project.join(command), format!("servers.{id}.command")));
-        }
-        let literal = |arg: &Template| arg.render(|_| Err::<&str, _>(())).ok();
-        for arg in args.iter().filter_map(literal) {
-            let value = match arg.split_once('=') {
-                Some((_, value)) if arg.starts_with('-') => value,
-                _ => &arg,
-            };
-            let path = project.join(value);
-            if is_code(&path) {
-                found.push((who.clone(), path, format!("servers.{id}.args")));
-            }
-        }
-    }
-    found
-}
-
-/// As [`named`], each where it really is, relative to the project, which must be canonical; sorted,
-/// with the manifest key that names it. These are what a lock pins.
-#[must_use]
-pub fn of_project(manifest: &Manifest, project: &Path) -> BTreeMap<String, String> {
-    let named = named(manifest, project).into_iter();
-    named.filter_map(|(_, path, keys)| Some((within(project, &path)?, keys))).collect()
 }
 
 /// The files that the manifest's commands run and that no lock pins, as this machine finds them now:
@@ -315,27 +272,7 @@ fn executable(file: &Path) -> bool {
     file.is_file() && accessat(CWD, file, Access::EXEC_OK, AtFlags::empty()).is_ok()
 }
 
-fn is_code(path: &Path) -> bool {
-    let named = path.extension().and_then(|name| name.to_str());
-    let named = named.is_some_and(|name| CODE.contains(&name.to_ascii_lowercase().as_str()));
-    fs::metadata(path).is_ok_and(|m| m.is_file() && (named || m.permissions().mode() & 0o111 != 0))
-}
-
 /// Drops `.` and `//`; leaves `..` to the file system.
 fn normal(file: &Path) -> PathBuf {
     file.components().filter(|c| !matches!(c, Component::CurDir)).collect()
-}
-
-/// Where a file really is, relative to the project; `None` where it is not there, leads out of it or
-/// is not UTF-8. A link that is turned elsewhere shows as another path.
-fn within(project: &Path, path: &Path) -> Option<String> {
-    let real = path.canonicalize().ok()?;
-    let mut relative = Vec::new();
-    for component in real.strip_prefix(project).ok()?.components() {
-        match component {
-            Component::Normal(name) => relative.push(name.to_str()?),
-            _ => return None,
-        }
-    }
-    (!relative.is_empty()).then(|| relative.join("/"))
 }

@@ -117,7 +117,8 @@ impl Inquiry {
             Signals::new().map_err(|source| Error::Io { path: "(signals)".into(), source })?;
         let (stop, stopped) = watch::channel(false);
         let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
-        let secrets = Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
+        let secrets =
+            Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
         let launcher = Launching::new(
             plan,
             &session.run,

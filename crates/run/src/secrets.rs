@@ -175,19 +175,20 @@ pub fn survey(
     let manifest = snapshot.manifest.clone();
     let ruleset = Ruleset::compile(&MachinePolicy::load(&home)?, &manifest)?;
     let scopes = scopes(&ruleset, &user_home, &home)?;
-    let (trusted, untrusted) = match Store::new(&home).check(snapshot, path.as_deref(), Whose::Servers) {
-        Ok(bundle) => (Some(bundle), None),
-        Err(
-            no @ (Trust::Untrusted { .. }
-            | Trust::Changed { .. }
-            | Trust::Drifted(_)
-            | Trust::Programs(_)
-            | Trust::Missing { .. }
-            | Trust::Unrecorded { .. }
-            | Trust::Unlocked(_)),
-        ) => (None, Some(no.to_string())),
-        Err(error) => return Err(error.into()),
-    };
+    let (trusted, untrusted) =
+        match Store::new(&home).check(snapshot, path.as_deref(), Whose::Servers) {
+            Ok(bundle) => (Some(bundle), None),
+            Err(
+                no @ (Trust::Untrusted { .. }
+                | Trust::Changed { .. }
+                | Trust::Drifted(_)
+                | Trust::Programs(_)
+                | Trust::Missing { .. }
+                | Trust::Unrecorded { .. }
+                | Trust::Unlocked(_)),
+            ) => (None, Some(no.to_string())),
+            Err(error) => return Err(error.into()),
+        };
     let chain = chain(&home, trusted.as_ref(), &ruleset, &scopes, path);
     let mut names: BTreeMap<SecretName, Vec<Wanting>> = BTreeMap::new();
     names.extend(only.map(|name| (name.clone(), Vec::new())));

@@ -302,6 +302,7 @@ fn whose(who: &Who) -> String {
     match who {
         Who::Agent => "agent".to_owned(),
         Who::Server(name) => format!("server {name}"),
+        Who::Hook(name) => format!("hook {name}"),
     }
 }
 
