@@ -115,14 +115,14 @@ impl Effective {
                 Data::Table(inner) => {
                     // Headers of tables that only hold tables say nothing.
                     if inner.is_empty() || inner.values().any(|it| !is_section(&it.value)) {
-                        let _ = write!(out, "{}[{path}]\n", gap(out));
+                        let _ = writeln!(out, "{}[{path}]", gap(out));
                     }
                     self.table(out, &path, inner, origin);
                 }
                 Data::Array(items) if is_section(&entry.value) => {
                     for item in items {
                         let Data::Table(inner) = &item.data else { continue };
-                        let _ = write!(out, "{}[[{path}]]\n", gap(out));
+                        let _ = writeln!(out, "{}[[{path}]]", gap(out));
                         self.table(out, &path, inner, origin);
                     }
                 }

@@ -37,11 +37,16 @@ pub(crate) struct Ask<'a> {
 /// The digests of all that is asked for, in the same order. The work is shared between the cores,
 /// file by file, whatever it belongs to.
 pub(crate) fn digests(asks: &[Ask<'_>]) -> Vec<Result<Digest, ReadError>> {
+    within_size(asks, MAX_TREE)
+}
+
+/// As [`digests`], with another limit on the bytes of a folder.
+pub(super) fn within_size(asks: &[Ask<'_>], most: u64) -> Vec<Result<Digest, ReadError>> {
     let opened: Vec<Result<Opened, ReadError>> = asks.iter().map(open).collect();
     let trees: Vec<Tree<'_>> = opened
         .iter()
         .zip(asks)
-        .filter_map(|(opened, ask)| Some(Tree::new(opened.as_ref().ok()?, ask)))
+        .filter_map(|(opened, ask)| Some(Tree::new(opened.as_ref().ok()?, ask, most)))
         .collect();
     let jobs: Vec<(usize, usize)> = trees
         .iter()
@@ -57,7 +62,7 @@ pub(crate) fn digests(asks: &[Ask<'_>]) -> Vec<Result<Digest, ReadError>> {
     let mut made = made.into_iter();
     drop(trees);
     let mut next = |_| made.next().expect("each that was opened has one");
-    opened.into_iter().map(|opened| opened.and_then(|it| next(it))).collect()
+    opened.into_iter().map(|opened| opened.and_then(&mut next)).collect()
 }
 
 /// The digest of one thing.
@@ -97,6 +102,8 @@ struct Tree<'a> {
     kind: Kind,
     /// Whether it is one file, and no folder.
     single: bool,
+    /// Bytes that it may hold.
+    most: u64,
     /// Bytes so far.
     total: AtomicU64,
     /// The first file that was refused: those after it matter no more.
@@ -110,7 +117,7 @@ struct Leaf {
 }
 
 impl<'a> Tree<'a> {
-    fn new(opened: &'a Opened, ask: &Ask<'a>) -> Self {
+    fn new(opened: &'a Opened, ask: &Ask<'a>, most: u64) -> Self {
         let (root, files, single) = match opened {
             Opened::Tree(top, files) => {
                 (top.as_fd(), files.iter().map(String::as_str).collect(), false)
@@ -118,7 +125,7 @@ impl<'a> Tree<'a> {
             Opened::File => (ask.root, vec![ask.path], true),
         };
         let (total, refused) = (AtomicU64::new(0), AtomicUsize::new(usize::MAX));
-        Self { root, files, kind: ask.kind, single, total, refused }
+        Self { root, files, kind: ask.kind, single, most, total, refused }
     }
 
     fn leaf(&self, file: usize, buffer: &mut [u8]) -> Result<Leaf, ReadError> {
@@ -132,7 +139,7 @@ impl<'a> Tree<'a> {
             };
             let length = length(&stat);
             let total = self.total.fetch_add(length, Ordering::Relaxed) + length;
-            if length > MAX_FILE || total > MAX_TREE {
+            if length > MAX_FILE || total > self.most {
                 return Err(ReadError::Refused(TOO_LARGE.to_owned()));
             }
             let reading = match self.kind {

@@ -12,8 +12,13 @@ use crate::{folding, text};
 /// file nor a folder refuses the whole, as does a name that cannot be shown or that another file
 /// system takes for its neighbour.
 pub(super) fn list(top: BorrowedFd<'_>) -> Result<Vec<String>, ReadError> {
+    at_most(top, MAX_ENTRIES)
+}
+
+/// As [`list`], with another limit on files and folders.
+pub(super) fn at_most(top: BorrowedFd<'_>, mut most: usize) -> Result<Vec<String>, ReadError> {
     let mut files = Vec::new();
-    below(top, "", 0, &mut 0, &mut files)?;
+    below(top, "", 0, &mut most, &mut files)?;
     files.sort_unstable();
     Ok(files)
 }
@@ -22,7 +27,7 @@ fn below(
     dir: BorrowedFd<'_>,
     prefix: &str,
     depth: usize,
-    count: &mut usize,
+    room: &mut usize,
     files: &mut Vec<String>,
 ) -> Result<(), ReadError> {
     let refuse = |reason: &str| Err(ReadError::Refused(reason.to_owned()));
@@ -39,10 +44,10 @@ fn below(
         if name == "." || name == ".." {
             continue;
         }
-        *count += 1;
-        if *count > MAX_ENTRIES {
+        let Some(less) = room.checked_sub(1) else {
             return refuse("it holds more than 100,000 files and folders");
-        }
+        };
+        *room = less;
         if let Some(flaw) = flaw(name) {
             return Err(within(&format!("{prefix}{name}"), ReadError::Refused(flaw.to_owned())));
         }
@@ -69,7 +74,7 @@ fn below(
             FileType::RegularFile => files.push(path),
             FileType::Directory => {
                 let (folder, _) = open_checked(dir, &name, FileType::Directory).map_err(about)?;
-                below(folder.as_fd(), &format!("{path}/"), depth + 1, count, files)?;
+                below(folder.as_fd(), &format!("{path}/"), depth + 1, room, files)?;
             }
             other => return Err(about(ReadError::Refused(describe(other).to_owned()))),
         }

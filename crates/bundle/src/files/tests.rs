@@ -8,8 +8,9 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
-use super::hash::hash_with;
-use super::{MAX_ENTRIES, MAX_FILE, ReadError, content, open_root, read_file};
+use super::hash::{hash_with, within_size};
+use super::list::at_most;
+use super::{MAX_FILE, ReadError, content, open_root, read_file};
 use crate::objects::Content;
 use crate::{Digest, Kind};
 
@@ -164,7 +165,7 @@ fn many_are_digested_at_once_and_each_has_its_own_answer() {
     let ask = |path| super::Ask { root: root.as_fd(), path, kind: Kind::Workflow };
     let asks = [ask("s"), ask("none"), ask("many"), ask("outside"), ask("s/SKILL.md"), ask("many")];
     let one = |path| super::digest(root.as_fd(), path, Kind::Workflow).expect("read");
-    for _ in 0..10 {
+    for _ in 0..4 {
         let mut found = super::digests(&asks).into_iter();
         let mut next = || found.next().expect("an answer");
         assert_eq!(next().expect("read"), one("s"));
@@ -179,7 +180,7 @@ fn many_are_digested_at_once_and_each_has_its_own_answer() {
     for nth in [3, 10, 17] {
         fs::write(dir.path().join(format!("many/3/{nth}.md")), "a\u{202e}b").expect("written");
     }
-    for _ in 0..10 {
+    for _ in 0..4 {
         let Err(ReadError::Hidden(finding)) = &super::digests(&asks)[2] else { panic!("refused") };
         assert_eq!(finding.path, "3/10.md");
         assert!(super::digests(&asks)[0].is_ok(), "another tree is not touched by that");
@@ -285,20 +286,18 @@ fn a_repository_inside_is_not_pinned() {
 #[test]
 fn trees_are_bounded() {
     let dir = tree();
-    let sparse = |nth: u64| {
-        let file = File::create(dir.path().join(format!("s/{nth}.bin"))).expect("made");
-        file.set_len(MAX_FILE).expect("sized");
+    let root = open_root(dir.path()).expect("opened");
+    let within = |most| {
+        let ask = super::Ask { root: root.as_fd(), path: "s", kind: Kind::Skill };
+        within_size(&[ask], most).pop().expect("an answer")
     };
-    (0..15).for_each(sparse);
-    assert!(digest(dir.path()).is_ok(), "control");
-    sparse(15);
-    assert!(refusal(dir.path()).contains("1 GiB"));
-
-    let dir = tree();
-    for nth in 0..MAX_ENTRIES - 3 {
-        File::create(dir.path().join(format!("s/{nth}"))).expect("made");
-    }
-    assert!(digest(dir.path()).is_ok(), "control");
-    File::create(dir.path().join("s/one")).expect("made");
-    assert!(refusal(dir.path()).contains("100,000"));
+    // Of the two files, `text` and `#!/bin/sh` with its line end.
+    assert!(within(14).is_ok(), "control");
+    let refused = within(13).expect_err("one byte more");
+    assert!(refused.to_string().contains("1 GiB"), "{refused}");
+    let top = open_root(&dir.path().join("s")).expect("opened");
+    assert_eq!(at_most(top.as_fd(), 3).expect("control"), ["SKILL.md", "sub/run.sh"]);
+    let top = open_root(&dir.path().join("s")).expect("opened");
+    let refused = at_most(top.as_fd(), 2).expect_err("one entry more");
+    assert!(refused.to_string().contains("100,000"), "{refused}");
 }
