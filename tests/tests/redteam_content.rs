@@ -96,7 +96,7 @@ fn content_link_from_git() {
         let row = format!("160000,{head},sum/module");
         host.git("skills", &["update-index", "--add", "--cacheinfo", &row]);
         host.git("skills", &["commit", "-q", "-m", "module"]);
-        project.ringfence(&["lock", "--fetch"]).expect(1).says(&["sum", "submodule"]).done();
+        project.ringfence(&["lock", "--fetch"]).expect(1).says(&["module", "submodule"]).done();
         // Control: without it.
         host.git("skills", &["rm", "-q", "--cached", "sum/module"]);
         host.git("skills", &["commit", "-q", "-m", "no module"]);
