@@ -57,7 +57,7 @@ const KEPT: [&str; 22] = [
 ];
 
 /// What is always so, whatever a repository or a person's configuration says.
-const SETTINGS: [&str; 22] = [
+const SETTINGS: [&str; 24] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.attributesFile=/dev/null",
@@ -67,6 +67,8 @@ const SETTINGS: [&str; 22] = [
     "core.protectHFS=true",
     "core.protectNTFS=true",
     "core.bigFileThreshold=16m",
+    "core.packedGitLimit=256m",
+    "core.deltaBaseCacheLimit=64m",
     "protocol.allow=never",
     "http.followRedirects=false",
     "transfer.fsckObjects=true",

@@ -65,7 +65,9 @@ pub fn resolve(
                     let origin = Origin::Library { library: given.clone() };
                     found.insert((kind, id.to_string()), Resolved { digest, origin });
                 }
-                _ if pinned(snapshot, kind, id, source).is_some_and(|pin| has(store, pin)) => {}
+                // It is there and refused: that is said. It is nowhere: what is pinned stays.
+                Ok(None) | Err(Error::Library(_))
+                    if pinned(snapshot, kind, id, source).is_some_and(|pin| has(store, pin)) => {}
                 Ok(None) => {
                     let message = format!("{kind} `{id}`: no linked folder has `{given}`");
                     findings.push(finding(snapshot, kind, id, "not-in-library", message));

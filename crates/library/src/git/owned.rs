@@ -32,9 +32,6 @@ const HARMLESS_BELOW: [(&str, &[&str]); 2] = [
     ("remote", &["url", "fetch", "tagopt"]),
     ("branch", &["remote", "merge", "rebase", "vscode-merge-base", "github-pr-owner-number"]),
 ];
-/// Most commits that are listed.
-const MAX_COMMITS: &str = "--max-count=1000";
-
 /// What looks at each file of a commit: the commit, the path, the bytes.
 pub type Each<'a> = dyn FnMut(&Commit, &str, &[u8]) -> Result<(), Error> + 'a;
 
@@ -325,7 +322,7 @@ impl Owned<'_> {
 
     fn log(&self, to: &Commit, without: Option<&Commit>) -> Result<Vec<Change>, Error> {
         let not = without.map(|commit| format!("^{commit}"));
-        let mut words = vec!["log", MAX_COMMITS, "-z", "--format=%H %s", to.as_str()];
+        let mut words = vec!["log", "-z", "--format=%H %s", to.as_str()];
         words.extend(not.as_deref());
         words.push("--");
         let text = self.local(&words, "list commits")?;

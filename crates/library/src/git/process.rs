@@ -17,7 +17,8 @@ use crate::Error;
 
 /// Most bytes that a fetched repository may have on disk.
 const MAX_FOLDER: u64 = 1 << 30;
-/// Most bytes of memory that git may map.
+/// Most bytes of memory that git may map where it reads what was fetched. Where a host is contacted,
+/// a person's credential helper may reserve more than it uses.
 const MAX_MEMORY: u64 = 6 << 30;
 /// Most bytes of an error message that are kept.
 const MAX_WORDS: u64 = 16 << 10;
@@ -36,15 +37,21 @@ pub(super) struct Bounds {
     pub(super) output: u64,
     /// The folder whose size is watched.
     pub(super) folder: Option<PathBuf>,
+    /// Most bytes of memory.
+    pub(super) memory: Option<u64>,
 }
 
 impl Bounds {
     /// For what contacts a host.
     pub(super) const NETWORK: Self =
-        Self { time: Duration::from_secs(600), output: 64 << 20, folder: None };
+        Self { time: Duration::from_secs(600), output: 64 << 20, folder: None, memory: None };
     /// For what reads and writes here.
-    pub(super) const LOCAL: Self =
-        Self { time: Duration::from_secs(300), output: 64 << 20, folder: None };
+    pub(super) const LOCAL: Self = Self {
+        time: Duration::from_secs(300),
+        output: 64 << 20,
+        folder: None,
+        memory: Some(MAX_MEMORY),
+    };
 }
 
 /// How it ended.
@@ -80,7 +87,7 @@ pub(super) fn run(
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let fail = |error: std::io::Error| failed(doing, &format!("git cannot be run: {error}"));
     let mut child = command.spawn().map_err(fail)?;
-    limit(&child);
+    limit(&child, bounds);
     if let Some(mut stdin) = child.stdin.take() {
         // A process that ends early reads no more; how it ended says why.
         std::thread::spawn(move || drop(stdin.write_all(&input)));
@@ -133,9 +140,10 @@ fn wait(child: &mut Child, bounds: &Bounds) -> Result<std::process::ExitStatus, 
 
 /// A second bound beside the watch: no single file, and no memory, without end. What git starts
 /// inherits it.
-fn limit(child: &Child) {
+fn limit(child: &Child, bounds: &Bounds) {
     let pid = Some(Pid::from_child(child));
-    for (resource, most) in [(Resource::Fsize, MAX_FOLDER), (Resource::As, MAX_MEMORY)] {
+    let memory = bounds.memory.map(|most| (Resource::As, most));
+    for (resource, most) in [(Resource::Fsize, MAX_FOLDER)].into_iter().chain(memory) {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         // The watch on folder and time holds without it.
         let _ = prlimit(pid, resource, limit);

@@ -254,26 +254,28 @@ pub(super) fn changed(
             objects.insert((path, *object), ());
         }
     }
-    let mut files = BTreeMap::new();
     let asked: String = objects.keys().map(|(_, object)| format!("{object}\n")).collect();
     let command = git.command(folder, Config::Nobody, "none", &["cat-file", "--batch-check"]);
     let sizes =
         process::run(command, asked.into_bytes(), &Bounds::LOCAL, "read what a commit changes")?;
     let sizes = String::from_utf8_lossy(&sizes.stdout).into_owned();
     let mut total = 0;
+    let mut entries = Vec::new();
     for ((path, object), line) in objects.keys().zip(sizes.lines()) {
         let size = line.rsplit(' ').next().and_then(|size| size.parse().ok());
-        let size = size.ok_or_else(|| foreign(path, "its bytes are not there"))?;
+        let size: u64 = size.ok_or_else(|| foreign(path, "its bytes are not there"))?;
         total += size;
         if size > MAX_FILE || total > MAX_TREE {
             return Err(foreign(path, "too large: a file holds at most 64 MiB, a commit 1 GiB"));
         }
-        let (object, empty) = ((*object).to_owned(), String::new());
-        let entry = Entry { path: empty, executable: false, object, size };
-        let mut blobs = read(git, folder, vec![entry])?;
-        files.insert((*path).to_owned(), blobs.remove("").map_or_else(Vec::new, |b| b.bytes));
+        let (path, object) = ((*path).to_owned(), (*object).to_owned());
+        entries.push(Entry { path, executable: false, object, size });
     }
-    Ok(files)
+    if entries.len() != objects.len() {
+        return Err(failed("read what a commit changes", "git's answer is not understood"));
+    }
+    let blobs = read(git, folder, entries)?;
+    Ok(blobs.into_iter().map(|(path, blob)| (path, blob.bytes)).collect())
 }
 
 /// One answer of `cat-file --batch`.
