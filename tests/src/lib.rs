@@ -3,6 +3,7 @@
 
 mod agent;
 mod events;
+mod forge;
 mod house;
 mod output;
 mod program;
@@ -13,6 +14,7 @@ mod who;
 
 pub use agent::Cases;
 pub use events::{Events, field};
+pub use forge::{Forged, Key, framed, header};
 pub use house::{repository, rust_files, test_functions};
 pub use output::{Output, Started};
 pub use program::{PYTHON, program};

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+use crate::commands;
+
 /// One control plane for AI agents: declare what an agent is made of and what it may do, review it
 /// once, run it where nothing it can reach switches a rule off, and keep signed evidence.
 #[derive(Debug, Parser)]
@@ -60,6 +62,16 @@ pub(crate) enum Command {
     Audit(Audit),
     /// Take away what a crash left behind
     Clean,
+    /// Sign the lock and the manifest: whoever has your key knows these are your words
+    Sign(commands::Sign),
+    /// Say who signed the lock, whether you listed that key, and whether the lock holds
+    Verify(commands::Verify),
+    /// List the keys of people whose bundles you take
+    Publisher(commands::Publisher),
+    /// Pack the locked bundle into one signed archive for others
+    Share(commands::Share),
+    /// Take an archive in, verified whole and inert, and show what it could do
+    Receive(commands::Receive),
     /// The example's own agent and MCP server
     #[command(hide = true)]
     Example(Example),
@@ -107,6 +119,8 @@ pub(crate) struct Trust {
     /// The consent digest that --preview printed
     #[arg(long, value_name = "DIGEST", requires = "yes")]
     pub(crate) consented: Option<String>,
+    #[command(flatten)]
+    pub(crate) received: commands::FromQuarantine,
     /// Print JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
@@ -203,7 +217,12 @@ impl Args {
             | Command::Run(Run { json, .. })
             | Command::Ps(Ps { json, .. })
             | Command::Report(Report { json, .. })
+            | Command::Sign(commands::Sign { json, .. })
+            | Command::Verify(commands::Verify { json, .. })
+            | Command::Share(commands::Share { json, .. })
+            | Command::Receive(commands::Receive { json, .. })
             | Command::Audit(Audit { verb: AuditVerb::Verify(Verify { json, .. }) }) => *json,
+            Command::Publisher(publisher) => publisher.json(),
             _ => false,
         }
     }

@@ -6,12 +6,24 @@ mod example;
 mod init;
 mod lock;
 mod ps;
+mod publisher;
+mod receive;
 mod report;
 mod run;
 mod schema;
+mod share;
+mod sign;
 mod stop;
 mod trust;
 mod validate;
+mod verify;
+
+pub(crate) use publisher::Publisher;
+pub(crate) use receive::Receive;
+pub(crate) use share::Share;
+pub(crate) use sign::Sign;
+pub(crate) use trust::FromQuarantine;
+pub(crate) use verify::Verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,6 +49,11 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Report(report) => report::run(report),
         Command::Audit(audit) => audit::run(audit),
         Command::Clean => clean::run(),
+        Command::Sign(sign) => sign::run(args, sign),
+        Command::Verify(verify) => verify::run(args, verify),
+        Command::Publisher(publisher) => publisher::run(publisher),
+        Command::Share(share) => share::run(args, share),
+        Command::Receive(receive) => receive::run(receive),
         Command::Example(example) => example::run(example),
     }
 }

@@ -24,6 +24,11 @@ impl Failure {
         Self { kind: Kind::User, message: message.into(), findings: Vec::new(), next: None }
     }
 
+    /// Refused: by trust, by policy, or because of what came from elsewhere.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Refused, ..Self::user(message) }
+    }
+
     /// What to type next.
     #[must_use]
     pub(crate) fn next(mut self, command: impl Into<String>) -> Self {
@@ -73,6 +78,21 @@ impl From<ringfence_run::Error> for Failure {
         let findings = findings(&error).to_vec();
         let next = error.next().map(str::to_owned);
         Self { kind: error.kind(), message: error.to_string(), findings, next }
+    }
+}
+
+impl From<ringfence_library::Error> for Failure {
+    fn from(error: ringfence_library::Error) -> Self {
+        use ringfence_library::Error as Library;
+        match error {
+            Library::Bundle(error) => error.into(),
+            Library::Identity(error) => error.into(),
+            error => {
+                let kind = if error.is_refusal() { Kind::Refused } else { Kind::User };
+                let next = error.next().map(str::to_owned);
+                Self { kind, next, ..Self::user(error.to_string()) }
+            }
+        }
     }
 }
 

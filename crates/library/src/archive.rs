@@ -10,10 +10,12 @@ mod frame;
 mod header;
 mod member;
 mod pack;
+mod share;
 mod unpack;
 
 pub use fault::Fault;
 pub use pack::{Packed, Scan, pack};
+pub use share::share;
 
 pub(crate) use attest::{ATTESTATION, About, MAX_ATTESTATION, Row, read_attestation};
 pub(crate) use member::{BUNDLE, STORE};

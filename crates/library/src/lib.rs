@@ -12,7 +12,7 @@ mod quarantine;
 mod sign;
 mod store;
 
-pub use archive::{Fault, Packed, Scan, pack};
+pub use archive::{Fault, Packed, Scan, pack, share};
 pub use error::Error;
 pub use git::{Change, Commit, Each, Git, Owned, Remote, Rev};
 pub use publishers::Publishers;

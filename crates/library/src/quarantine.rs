@@ -3,7 +3,7 @@
 //! Nothing in it is run, delivered or looked up. A person's yes moves it out, into a folder of its
 //! own that did not exist before.
 
-mod check;
+pub(crate) mod check;
 mod files;
 mod release;
 

@@ -1,5 +1,9 @@
 //! `ringfence trust`
 
+mod received;
+
+pub(crate) use received::FromQuarantine;
+
 use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 
@@ -19,6 +23,9 @@ use crate::out::{self, Colour};
 pub(crate) fn run(args: &Args, trust: &Trust) -> Done {
     let home = home()?;
     let store = Store::new(&home);
+    if let Some(id) = &trust.received.received {
+        return received::run(&home, &store, trust, id);
+    }
     if trust.list {
         return list(&store, trust.json);
     }
