@@ -77,7 +77,7 @@ fn what_is_not_locked_or_named_or_has_moved_is_not_shared() {
         share(1).says(&["no lock"]).done();
         project.lock();
         share(1).says(&["agent.version"]).done();
-        for version in ["1 0", "../x", "V1", "-1", "1/2", "1\\u202e"] {
+        for version in ["1 0", "../x", "V1", "-1", "1/2"] {
             project.manifest(&format!("{SMALL}version = \"{version}\"\n"));
             project.lock();
             share(1).says(&["agent.version"]).done();

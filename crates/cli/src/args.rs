@@ -72,6 +72,8 @@ pub(crate) enum Command {
     Share(commands::Share),
     /// Take an archive in, verified whole and inert, and show what it could do
     Receive(commands::Receive),
+    /// Find, publish and install bundles by way of git repositories of signed archives
+    Registry(commands::Registry),
     /// The example's own agent and MCP server
     #[command(hide = true)]
     Example(Example),
@@ -223,6 +225,7 @@ impl Args {
             | Command::Receive(commands::Receive { json, .. })
             | Command::Audit(Audit { verb: AuditVerb::Verify(Verify { json, .. }) }) => *json,
             Command::Publisher(publisher) => publisher.json(),
+            Command::Registry(registry) => registry.json(),
             _ => false,
         }
     }

@@ -8,6 +8,7 @@ mod lock;
 mod ps;
 mod publisher;
 mod receive;
+mod registry;
 mod report;
 mod run;
 mod schema;
@@ -20,6 +21,7 @@ mod verify;
 
 pub(crate) use publisher::Publisher;
 pub(crate) use receive::Receive;
+pub(crate) use registry::Registry;
 pub(crate) use share::Share;
 pub(crate) use sign::Sign;
 pub(crate) use trust::FromQuarantine;
@@ -54,6 +56,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Publisher(publisher) => publisher::run(publisher),
         Command::Share(share) => share::run(args, share),
         Command::Receive(receive) => receive::run(receive),
+        Command::Registry(registry) => registry::run(args, registry),
         Command::Example(example) => example::run(example),
     }
 }

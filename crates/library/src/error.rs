@@ -91,6 +91,17 @@ pub enum Error {
     /// A signature says nothing.
     #[error(transparent)]
     Flaw(#[from] Flaw),
+    /// There is no such registry, or no such version in it; or there is one where none may be.
+    #[error("{message}")]
+    Registry {
+        /// What is wrong.
+        message: String,
+        /// What to type next.
+        next: Option<&'static str>,
+    },
+    /// What a registry gives now is not what it gave this machine before, or what is expected.
+    #[error("{0}")]
+    Distrusted(String),
 
     // git
     /// The git program could not do something. Its own words, or which bound it went past.
@@ -126,6 +137,7 @@ impl Error {
                 | Self::Literals(_)
                 | Self::Flaw(_)
                 | Self::Moved { .. }
+                | Self::Distrusted(_)
         )
     }
 
@@ -137,6 +149,7 @@ impl Error {
             Self::Overlay(_) => {
                 "mv .ringfence/ringfence.local.toml /tmp/ && ringfence lock && ringfence share"
             }
+            Self::Registry { next, .. } => return *next,
             Self::NoSuchArchive(_) => "ringfence receive --list",
             Self::Unnamed(_) => "ringfence validate",
             _ => return None,

@@ -9,6 +9,7 @@ mod git;
 mod private;
 mod publishers;
 mod quarantine;
+mod registry;
 mod sign;
 mod store;
 
@@ -17,5 +18,6 @@ pub use error::Error;
 pub use git::{Change, Commit, Each, Git, Owned, Remote, Rev};
 pub use publishers::Publishers;
 pub use quarantine::{Kept, Quarantine, Received};
+pub use registry::{Entry, Listed, Registries, Synced, Wanted, read_archive};
 pub use sign::{Flaw, LockSignature, Signed, Verdict, seal, sign_lock, unseal, verify_lock};
 pub use store::Store;

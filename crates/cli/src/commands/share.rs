@@ -34,13 +34,8 @@ pub(crate) fn run(args: &Args, share: &Share) -> Done {
     let snapshot = Snapshot::read(&args.project)?;
     let signer = sign::signer(&home, share.did.as_deref())?;
     let objects = Objects::of(&home);
-    let (file, packed) = ringfence_library::share(
-        &snapshot,
-        &objects,
-        &signer,
-        &|_, _| Vec::new(),
-        share.output.as_deref(),
-    )?;
+    let (file, packed) =
+        ringfence_library::share(&snapshot, &objects, &signer, &scan, share.output.as_deref())?;
     if share.json {
         out::json(&json!({
             "version": 1,
@@ -61,4 +56,9 @@ pub(crate) fn run(args: &Args, share: &Share) -> Done {
         out::say("ringfence.local.toml is yours alone and is not in it");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Literal secrets in a file that is about to be shared.
+pub(super) fn scan(_path: &str, _bytes: &[u8]) -> Vec<String> {
+    Vec::new()
 }
