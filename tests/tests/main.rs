@@ -13,6 +13,7 @@ mod cmd_receive;
 mod cmd_report;
 mod cmd_run;
 mod cmd_schema;
+mod cmd_secret;
 mod cmd_share;
 mod cmd_sign;
 mod cmd_stop;

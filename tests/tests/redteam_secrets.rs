@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ringfence_tests::{Project, Upstream, each_user};
+use ringfence_tests::{Keychain, Project, Upstream, each_user};
 
 use crate::bundles::{all_text, upstream};
 
@@ -177,5 +177,69 @@ fn a_failing_server_leaks_neither_secret_nor_address() {
         let inside = cases.output.stdout.clone();
         assert!(!inside.contains(TOKEN) && !inside.contains(&port), "{inside}");
         assert!(!all_text(&project, &project.state(), "").contains(TOKEN));
+    });
+}
+
+/// What an agent tries to get at the keychain and the files of the person who started it.
+const REACH: &str = r#"
+import socket
+for name in ('.env', '.env.local'):
+    try: say('read ' + name, body=read(name), done=True)
+    except OSError as e: say('read ' + name, body=str(e), done=False)
+bus = BUS
+try:
+    s = socket.socket(socket.AF_UNIX); s.connect(bus); say('bus', done=True)
+except OSError as e: say('bus', body=str(e), done=False)
+found = []
+for root, dirs, names in os.walk(HOME):
+    found += [os.path.join(root, n) for n in names]
+say('home', value=len([f for f in found if f.endswith('.keyring')]))
+say('environment', body=json.dumps(dict(os.environ)))
+m = Mcp('up')
+m.call('echo', 'echo', {'say': 'hello'})
+"#;
+
+#[test]
+fn a_secret_of_the_keychain_or_a_file_stays_outside() {
+    each_user(|who| {
+        let up = Upstream::new();
+        let mut project = Project::new(who);
+        let head = upstream(&up.url()).replace(
+            "tools =",
+            "headers = { Authorization = \"Bearer ${UP_TOKEN}\", X-Other = \"${FILE_TOKEN}\" }\ntools =",
+        );
+        project.manifest(&format!("{head}\n[policy.filesystem]\ndeny = [\".env*\"]\n"));
+        project.lock();
+        project.trust();
+        let keychain = Keychain::start(&mut project);
+        project.ringfence_reading(&["secret", "set", "UP_TOKEN"], TOKEN).ok().done();
+        let other = TOKEN.replace("tok-", "file-");
+        project.file(".env", format!("FILE_TOKEN={other}\n"));
+        let script = REACH
+            .replace("BUS", &format!("{:?}", project.home().join("bus").display().to_string()))
+            .replace("HOME", &format!("{:?}", project.home().display().to_string()));
+        let cases = project.agent(&script);
+        for case in ["read .env", "read .env.local", "bus"] {
+            cases.refused(case);
+        }
+        assert_eq!(cases.get("home")["value"], 0);
+        cases.answered("echo");
+        let said = format!("{}{}", cases.output.stdout, cases.output.stderr);
+        let state = all_text(&project, &project.state(), "");
+        for value in [TOKEN, other.as_str()] {
+            assert!(!said.contains(value), "the sandbox or the terminal saw it: {said}");
+            assert!(!state.contains(value), "the machine's state holds it");
+            assert!(!argument_lists().contains(value), "it is in an argument list");
+        }
+        // Control: both came to the server, and outside the same attempts go through.
+        let seen = up.seen();
+        let call = seen.iter().find(|s| s.body.contains("tools/call")).expect("it was called");
+        assert_eq!(call.header("authorization"), Some(format!("Bearer {TOKEN}").as_str()));
+        assert_eq!(call.header("x-other"), Some(other.as_str()));
+        let outside = project.outside(&script.replace("m = Mcp('up')", "sys.exit(0)"));
+        assert!(outside.get("read .env")["body"].as_str().is_some_and(|b| b.contains(&other)));
+        outside.happened("bus");
+        assert!(outside.get("home")["value"].as_u64().is_some_and(|count| count > 0));
+        drop(keychain);
     });
 }

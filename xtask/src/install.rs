@@ -19,6 +19,8 @@ const DEBIAN: &[(&str, &str)] = &[
     ("procps", "looking at processes"),
     ("ripgrep", "srt needs it"),
     ("socat", "srt needs it"),
+    ("dbus", "a session bus for the keychain"),
+    ("gnome-keyring", "a real Secret Service, in cases about the keychain"),
 ];
 
 /// Cargo tools, their versions, and whether a newer one that is already there will do.

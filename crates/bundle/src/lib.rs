@@ -23,6 +23,7 @@ mod init;
 mod keys;
 mod kind;
 mod levels;
+pub mod literals;
 mod lock;
 mod manifest;
 mod money;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::decode::{Table, Value};
+use crate::literals::manifest as literals;
 use crate::source::Source;
 use crate::{Diagnostic, Document, Id, Manifest, Places, Severity, cross};
 
@@ -58,10 +59,12 @@ pub(crate) fn decode_sources(
         Vec::new()
     };
     findings.retain(|finding| finding.rule != "missing-key");
+    let mut secrets = literals::in_sources(&sources);
     let document = Document::from_sources(sources);
     let mut manifest = decode(&document);
     if !document.is_broken() {
         cross::check(&manifest, &document);
+        secrets.extend(literals::in_values(&manifest, &document));
     }
     manifest.places = document.places();
     for finding in document.into_findings() {
@@ -69,6 +72,7 @@ pub(crate) fn decode_sources(
             findings.push(finding);
         }
     }
+    literals::report(&secrets, &mut findings);
     if findings.iter().any(|finding| finding.severity == Severity::Error) {
         return Err(findings);
     }

@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Schema,
     /// Show what the bundle can do, and record that you say yes to exactly these bytes
     Trust(Trust),
+    /// Keep values for the names that bundles refer to, and see where each would come from
+    Secret(crate::commands::secret::Secret),
     /// Run an agent in a sandbox whose only ways out are the proxy and the gates
     Run(Run),
     /// List the runs that are alive
@@ -226,6 +228,7 @@ impl Args {
             | Command::Audit(Audit { verb: AuditVerb::Verify(Verify { json, .. }) }) => *json,
             Command::Publisher(publisher) => publisher.json(),
             Command::Registry(registry) => registry.json(),
+            Command::Secret(secret) => secret.json(),
             _ => false,
         }
     }

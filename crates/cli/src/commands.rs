@@ -12,6 +12,7 @@ mod registry;
 mod report;
 mod run;
 mod schema;
+pub(crate) mod secret;
 mod share;
 mod sign;
 mod stop;
@@ -45,6 +46,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Lock(lock) => lock::run(args, lock),
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
+        Command::Secret(secret) => secret::run(args, secret),
         Command::Run(run) => run::run(args, run),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),

@@ -76,7 +76,7 @@ impl Failure {
 impl From<ringfence_run::Error> for Failure {
     fn from(error: ringfence_run::Error) -> Self {
         let findings = findings(&error).to_vec();
-        let next = error.next().map(str::to_owned);
+        let next = error.next().map(Into::into);
         Self { kind: error.kind(), message: error.to_string(), findings, next }
     }
 }
@@ -123,5 +123,6 @@ through_run!(
     ringfence_trust::Error,
     ringfence_policy::Error,
     ringfence_record::Error,
+    ringfence_secrets::Error,
     ringfence_identity::Error
 );

@@ -1,5 +1,6 @@
 //! Why a run did not start or did not go well.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// Whose matter an error is; the program's exit status follows from it.
@@ -96,7 +97,10 @@ impl Error {
             | Self::Project { .. }
             | Self::Identity(_)
             | Self::Secret(
-                ringfence_secrets::Error::Missing { .. } | ringfence_secrets::Error::NotText { .. },
+                ringfence_secrets::Error::Missing { .. }
+                | ringfence_secrets::Error::Failed { .. }
+                | ringfence_secrets::Error::Keychain(_)
+                | ringfence_secrets::Error::NoValue(_),
             )
             | Self::Record(
                 ringfence_record::Error::NoSuchRun(_) | ringfence_record::Error::Folder(_),
@@ -123,7 +127,14 @@ impl Error {
 
     /// What to type next, where there is one thing.
     #[must_use]
-    pub fn next(&self) -> Option<&'static str> {
+    pub fn next(&self) -> Option<Cow<'static, str>> {
+        if let Self::Secret(error) = self {
+            return error.next().map(Cow::Owned);
+        }
+        self.command().map(Cow::Borrowed)
+    }
+
+    fn command(&self) -> Option<&'static str> {
         use ringfence_record::Error as Record;
         use ringfence_trust::Error as Trust;
         Some(match self {

@@ -18,7 +18,7 @@ use crate::launch::Launching;
 use crate::live::{self, Live};
 use crate::plan::{GATE_PORT, PROXY_PORT};
 use crate::supervise::{Signals, supervise};
-use crate::{Error, Plan, environment, project};
+use crate::{Error, Plan, environment, project, secrets as names};
 
 /// Descriptors that the supervisor takes if it may.
 const DESCRIPTORS: u64 = 65_536;
@@ -239,7 +239,9 @@ async fn contained(
         Signals::new().map_err(|source| Error::Io { path: PathBuf::from("(signals)"), source })?;
     let (stop, stopped) = watch::channel(false);
     let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
-    let secrets = Resolver::new(Arc::clone(&plan.ruleset), recorder.clone());
+    let secrets = Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
+    // Whatever is declared can be called: a name without a value would be found out in the middle.
+    secrets.check(&names::wanted(plan.manifest())).await?;
     let token = Token::fresh()?;
     let mut env = environment::base(&token);
     env.extend(environment::agent(plan.manifest(), std::env::var("TERM").ok().as_deref()));

@@ -8,6 +8,7 @@ mod live;
 mod plan;
 mod program;
 mod project;
+mod secrets;
 mod summary;
 mod supervise;
 
@@ -15,4 +16,5 @@ pub use error::{Error, Kind};
 pub use execute::{EndedBy, Finished, Progress, execute, sweep};
 pub use live::{Live, list, stop};
 pub use plan::{Backend, Line, Plan, Request, View};
+pub use secrets::{Answered, SecretRow, State, Survey, Wanting, survey};
 pub use summary::{About, Row, rows, screen};

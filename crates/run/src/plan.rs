@@ -10,10 +10,11 @@ use std::time::Duration;
 use ringfence_bundle::{Id, Isolation, Manifest, SecretName, Snapshot, Template, Transport};
 use ringfence_policy::{FsScopes, MachinePolicy, Ruleset};
 use ringfence_sandbox::{Limits, Mount, native};
+use ringfence_secrets::Chain;
 use ringfence_trust::{Store, TrustedBundle};
 
 use crate::project::{self, Rules};
-use crate::{Error, program};
+use crate::{Error, program, secrets};
 
 pub use view::{Line, View};
 
@@ -92,6 +93,7 @@ pub struct Plan {
     pub(crate) limits: Limits,
     pub(crate) credentials: Vec<SecretName>,
     pub(crate) servers: Vec<(Id, Program)>,
+    pub(crate) secrets: Chain,
 }
 
 impl Plan {
@@ -135,6 +137,8 @@ impl Plan {
         })?;
         let limits = limits(manifest, ruleset.max_duration());
         let credentials = manifest.sandbox.credentials.clone();
+        let path = request.path.clone();
+        let secrets = secrets::chain(&home, Some(&bundle), &ruleset, &scopes, path);
         Ok(Self {
             home,
             store,
@@ -147,6 +151,7 @@ impl Plan {
             limits,
             credentials,
             servers,
+            secrets,
         })
     }
 
@@ -213,13 +218,13 @@ pub(crate) fn level(isolation: Isolation) -> &'static str {
 }
 
 /// The file scopes of a run, every grant in them real. Both folders by their real paths.
-fn scopes(ruleset: &Ruleset, user_home: &Path, home: &Path) -> Result<FsScopes, Error> {
+pub(crate) fn scopes(ruleset: &Ruleset, user_home: &Path, home: &Path) -> Result<FsScopes, Error> {
     ruleset.check_writes(user_home)?;
     Ok(ruleset.scopes(user_home, home)?)
 }
 
 /// Without symlinks. What is not there has no other name.
-fn real(path: &Path) -> PathBuf {
+pub(crate) fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 

@@ -1,21 +1,26 @@
 //! The source that every machine has: environment variables.
 
-use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 
 use ringfence_bundle::SecretName;
+use zeroize::Zeroizing;
 
-/// Where variables are looked up.
-pub trait Environment: std::fmt::Debug + Send + Sync {
-    /// A variable's value, `None` when it is not set.
-    fn var(&self, name: &SecretName) -> Option<OsString>;
-}
+use crate::source::{Answer, Asked, Source};
 
 /// The environment of this process.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ProcessEnvironment;
+pub struct Environment;
 
-impl Environment for ProcessEnvironment {
-    fn var(&self, name: &SecretName) -> Option<OsString> {
-        std::env::var_os(name.as_str())
+impl Source for Environment {
+    fn name(&self) -> &'static str {
+        "environment"
+    }
+
+    fn find<'a>(&'a self, name: &'a SecretName) -> Asked<'a> {
+        let answer = match std::env::var_os(name.as_str()) {
+            Some(value) => Answer::found(Zeroizing::new(value.into_vec())),
+            None => Answer::Missing,
+        };
+        Box::pin(std::future::ready(answer))
     }
 }

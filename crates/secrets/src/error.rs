@@ -6,7 +6,7 @@ use ringfence_policy::Principal;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Policy refuses it.
+    /// Policy refuses it; no source was asked.
     #[error("{name} is refused to {principal} by {rule}")]
     Denied {
         /// Variable.
@@ -16,19 +16,58 @@ pub enum Error {
         /// Which rule.
         rule: String,
     },
-    /// No source has it: set the variable in the environment that starts Ringfence.
-    #[error("{name} is not set")]
+    /// No source has it: put it into the keychain, or set it where Ringfence is started.
+    #[error("{name}, which {} refers to, has no value: asked {asked}", who(.principal))]
     Missing {
         /// Variable.
         name: String,
+        /// For whom.
+        principal: Principal,
+        /// The sources that were asked.
+        asked: String,
     },
-    /// It is not text, so it can stand in no header and no environment that we compose.
-    #[error("{name} is not valid UTF-8")]
-    NotText {
+    /// A source could not say, or what it has is no fit value. Those after it were not asked.
+    #[error(
+        "{name}, which {} refers to, cannot be had from the {origin}: {reason}", who(.principal)
+    )]
+    Failed {
         /// Variable.
         name: String,
+        /// For whom.
+        principal: Principal,
+        /// The source.
+        origin: &'static str,
+        /// Why.
+        reason: String,
     },
     /// The access could not be recorded, so nothing was handed out.
     #[error(transparent)]
     Record(#[from] ringfence_record::Error),
+    /// The keychain could not be changed.
+    #[error("the keychain: {0}")]
+    Keychain(String),
+    /// What was given is no value.
+    #[error("this is no value for a secret: {0}")]
+    NoValue(&'static str),
+}
+
+impl Error {
+    /// What to type next, where there is one thing.
+    #[must_use]
+    pub fn next(&self) -> Option<String> {
+        match self {
+            Self::Missing { name, .. } => Some(format!("ringfence secret set {name}")),
+            Self::Failed { name, .. } | Self::Denied { name, .. } => {
+                Some(format!("ringfence secret where {name}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn who(principal: &Principal) -> String {
+    match principal {
+        Principal::Agent => "the agent (`sandbox.credentials`)".to_owned(),
+        Principal::Server(id) => format!("server `{id}`"),
+    }
 }

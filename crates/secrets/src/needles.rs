@@ -8,8 +8,8 @@ use zeroize::Zeroizing;
 pub(crate) type Bytes = Zeroizing<Vec<u8>>;
 
 /// Every spelling of a value that is searched for as it stands: the value, the value without the
-/// white space around it, with `+` for spaces, and what base64 (RFC 4648, sections 4 and 5) makes
-/// of it, alone or anywhere in a longer text. Percent encoding and JSON escapes are undone in what
+/// white space around it, with `+` for spaces, what base64 (RFC 4648, sections 4 and 5) makes of it,
+/// alone or anywhere in a longer text, and its bytes in hexadecimal, in either case. Percent encoding and JSON escapes are undone in what
 /// is searched instead, since they have many spellings.
 pub(crate) fn spellings(value: &str) -> Vec<Bytes> {
     let mut found: Vec<Bytes> = Vec::new();
@@ -23,6 +23,12 @@ pub(crate) fn spellings(value: &str) -> Vec<Bytes> {
     add(value.trim().as_bytes().to_vec());
     if value.contains(' ') {
         add(value.replace(' ', "+").into_bytes());
+    }
+    for digits in [b"0123456789abcdef", b"0123456789ABCDEF"] {
+        add(value
+            .bytes()
+            .flat_map(|b| [digits[usize::from(b >> 4)], digits[usize::from(b & 15)]])
+            .collect());
     }
     for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
         add(engine.encode(value).into_bytes());

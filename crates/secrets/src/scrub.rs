@@ -18,7 +18,8 @@ pub const MIN_BYTES: usize = 8;
 const DEPTH: usize = 3;
 
 /// Replaces every occurrence of given values by `[redacted:NAME]`: the value as it is, in base64
-/// (both alphabets, alone or within a longer text), percent-encoded, and behind JSON escapes.
+/// (both alphabets, alone or within a longer text) and in hexadecimal, also broken into lines,
+/// percent-encoded, and behind JSON escapes.
 ///
 /// Costs about one step a byte when nothing is found. Values are held zeroed on drop.
 pub struct Scrubber {
@@ -70,7 +71,7 @@ impl Scrubber {
 
     /// The longest text that is searched for as it stands, in bytes. Whoever scrubs a stream in
     /// pieces holds back that much less one (three or six times as much where it may be
-    /// percent-encoded or escaped).
+    /// percent-encoded or escaped, and the line ends where it may be broken into lines).
     #[must_use]
     pub fn longest(&self) -> usize {
         self.needles.first().map_or(0, |(needle, _)| needle.len())
@@ -173,10 +174,13 @@ impl Scrubber {
     /// Every occurrence, in order, without overlaps.
     fn find(&self, text: &[u8]) -> Vec<(Range<usize>, usize)> {
         let mut found = self.scan(text);
-        if memchr::memchr2(b'%', b'\\', text).is_some() && !self.needles.is_empty() {
+        let escaped = memchr::memchr2(b'%', b'\\', text).is_some();
+        let broken = memchr::memchr2(b'\n', b'\r', text).is_some();
+        if (escaped || broken) && !self.needles.is_empty() {
             let mut view = View::new(text);
             for _ in 0..=DEPTH {
-                for view in [Some(&view), view.unpercent().as_ref()].into_iter().flatten() {
+                let (plain, joined) = (view.unpercent(), view.unwrap_lines());
+                for view in [Some(&view), plain.as_ref(), joined.as_ref()].into_iter().flatten() {
                     found.extend(
                         self.scan(&view.bytes)
                             .into_iter()

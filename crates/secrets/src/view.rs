@@ -48,6 +48,21 @@ impl View {
         })
     }
 
+    /// Joins lines, as a text in base64 or hexadecimal is that was broken into lines (RFC 2045,
+    /// section 6.8; RFC 7468). `None` when there is one line.
+    pub(crate) fn unwrap_lines(&self) -> Option<Self> {
+        let without = |view: &Self, mark| {
+            view.decode(mark, |rest| {
+                let indent = rest[1..].iter().take(16).take_while(|b| b" \t".contains(b)).count();
+                Some(Unit { taken: 1 + indent, bytes: [0; 4], given: 0 })
+            })
+        };
+        match without(self, b'\r') {
+            Some(view) => without(&view, b'\n').or(Some(view)),
+            None => without(self, b'\n'),
+        }
+    }
+
     /// Where a range of this view stands in the original.
     pub(crate) fn original(&self, range: Range<usize>) -> Range<usize> {
         let start = self.from[range.start];

@@ -1,9 +1,10 @@
 //! `ringfence share`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use ringfence_bundle::literals::{Context, find};
 use ringfence_bundle::{Objects, Snapshot};
 use serde_json::json;
 
@@ -58,7 +59,10 @@ pub(crate) fn run(args: &Args, share: &Share) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Literal secrets in a file that is about to be shared.
-pub(super) fn scan(_path: &str, _bytes: &[u8]) -> Vec<String> {
-    Vec::new()
+/// Literal secrets in a file that is about to be shared: where they stand, never what they are.
+pub(super) fn scan(path: &str, bytes: &[u8]) -> Vec<String> {
+    find(bytes, Context::File(Path::new(path)))
+        .into_iter()
+        .map(|it| format!("{path}:{}:{}: {} {}", it.line, it.column, it.rule, it.preview))
+        .collect()
 }

@@ -66,6 +66,50 @@ fn every_spelling_is_taken_out() {
 }
 
 #[test]
+fn hexadecimal_and_broken_lines() {
+    let scrubber = scrubber(&[("TOKEN", VALUE)]);
+    let hex = |upper: bool| {
+        VALUE.bytes().fold(String::new(), |mut text, byte| {
+            if upper { write!(text, "{byte:02X}") } else { write!(text, "{byte:02x}") }.unwrap();
+            text
+        })
+    };
+    for text in [hex(false), hex(true), format!("0x{}ff", hex(false))] {
+        let clean = scrubber.text(&text);
+        assert!(clean.contains("[redacted:TOKEN]"), "{text} -> {clean}");
+    }
+    let long = STANDARD.encode(format!("user and more text:{VALUE}, and still more text after it"));
+    for (end, escaped) in [
+        ("\n", false),
+        ("\r\n", false),
+        ("\n  ", false),
+        ("\n\t", false),
+        ("\r", false),
+        ("\n", true),
+    ] {
+        for width in [1, 2, 4, 10, 25, 64, 76] {
+            let lines: Vec<&str> =
+                long.as_bytes().chunks(width).map(|l| std::str::from_utf8(l).unwrap()).collect();
+            let mut text = lines.join(end);
+            if escaped {
+                text = serde_json::to_string(&text).unwrap();
+            }
+            let clean = scrubber.text(&text);
+            assert!(clean.contains("[redacted:TOKEN]"), "{width} {end:?}: {clean}");
+        }
+    }
+    let wrapped = hex(true)
+        .as_bytes()
+        .chunks(6)
+        .map(|l| String::from_utf8(l.to_vec()).unwrap())
+        .collect::<Vec<_>>()
+        .join("\n");
+    assert_eq!(scrubber.text(&wrapped), "[redacted:TOKEN]");
+    // Control: what is between the lines stays where nothing is found.
+    assert!(matches!(scrubber.text("a\r\nb\n\tc"), Cow::Borrowed(_)));
+}
+
+#[test]
 fn within_a_longer_base64_text() {
     let scrubber = scrubber(&[("TOKEN", VALUE)]);
     for before in ["", "u", "us", "use", "user:"] {

@@ -392,3 +392,81 @@ fn the_version_is_known() {
     assert_eq!(brief("[meta]\n"), ["1:missing-key"]);
     assert_eq!(brief("version = \"1\"\n"), ["1:wrong-type"]);
 }
+
+/// A token that nobody was given, put together here so that it stands in no file.
+fn token() -> String {
+    format!("gh{}_{}", 'p', "aZ3kQ9".repeat(6))
+}
+
+#[test]
+fn a_literal_secret_is_an_error_wherever_it_stands() {
+    let token = token();
+    let drawn = "q7Rz2Lm9Xw4Vb6Nc8Tk3Hs5Jd1Fg0Py";
+    let http =
+        |rest: &str| format!("[servers.m]\ntype = \"http\"\nurl = \"https://a.com/x\"\n{rest}");
+    let stdio = |rest: &str| format!("[servers.m]\ntype = \"stdio\"\ncommand = \"x\"\n{rest}");
+    let escaped = token.replace('_', "\\u005f");
+    for (good, bad) in [
+        (
+            http("headers = { Authorization = \"Bearer ${T}\" }"),
+            http(&format!("headers = {{ Authorization = \"Bearer {token}\" }}")),
+        ),
+        (
+            http("headers = { X-Api-Key = \"${T}\" }"),
+            http(&format!("headers = {{ X-Api-Key = \"{drawn}\" }}")),
+        ),
+        (http(""), http(&format!("# the old one: {token}"))),
+        (http(""), format!("[servers.m]\ntype = \"http\"\nurl = \"https://a.com/{token}\"")),
+        (
+            stdio("env = { API_KEY = \"${K}\" }"),
+            stdio(&format!("env = {{ API_KEY = \"{drawn}\" }}")),
+        ),
+        (
+            stdio("args = [\"--token\", \"x\"]"),
+            stdio(&format!("args = [\"--token\", \"{drawn}\"]")),
+        ),
+        (stdio("args = [\"--token=x\"]"), stdio(&format!("args = [\"--token={drawn}\"]"))),
+        (stdio("args = [\"x\"]"), stdio(&format!("args = [\"{escaped}\"]"))),
+        (
+            "[settings.claude-code]\nenv = { A_TOKEN = \"x\" }".to_owned(),
+            format!("[settings.claude-code]\nenv = {{ A_TOKEN = \"{drawn}\" }}"),
+        ),
+        (
+            "[settings.claude-code]\nenv = { A = [\"x\"] }".to_owned(),
+            format!("[settings.claude-code]\nenv = {{ A = [\"{escaped}\"] }}"),
+        ),
+        (
+            "[hooks.h]\nevent = \"stop\"\ncommand = \"curl -H $T a.com\"".to_owned(),
+            format!("[hooks.h]\nevent = \"stop\"\ncommand = \"curl -H {token} a.com\""),
+        ),
+        (
+            "[sandbox]\ncommand = [\"x\", \"--key\"]".to_owned(),
+            format!("[sandbox]\ncommand = [\"x\", \"{token}\"]"),
+        ),
+    ] {
+        rule("literal-secret", &good, &bad);
+        // Nothing of it is shown, whatever else is found.
+        let text = format!("version = 1\n{bad}\n[sandbocks]\n");
+        let all = format!("{:?}", super::findings(&text));
+        let tail = [&token[8..], &drawn[8..], &escaped[12..]];
+        assert!(!tail.iter().any(|tail| all.contains(tail)), "{all}");
+    }
+}
+
+#[test]
+fn a_literal_secret_has_its_place_and_is_masked_in_other_findings() {
+    let token = token();
+    let text = format!(
+        "version = 1\n[servers.m]\ntype = \"http\"\nurl = \"https://a.com\"\n\
+                        headers = {{ A = \"x {token}\", a = \"{token}\", Host = \"{token}\" }}\n\
+                        [agent]\nname = \"{token}\"\n"
+    );
+    let found = super::findings(&text);
+    let own: Vec<_> = found.iter().filter(|f| f.rule == "literal-secret").collect();
+    let at = own[0].at.as_ref().expect("a place");
+    assert_eq!((at.line, at.column, at.width), (5, 20, 40));
+    assert!(at.text.contains("****") && at.text.starts_with("headers"), "{at:?}");
+    assert!(own[0].help.as_ref().is_some_and(|help| help.contains("ringfence secret set NAME")));
+    assert!(found.iter().any(|f| f.rule == "bad-header" || f.rule == "bad-name"), "{found:#?}");
+    assert!(!format!("{found:?}").contains(&token[4..12]), "{found:#?}");
+}
