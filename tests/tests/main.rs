@@ -10,6 +10,7 @@ mod cmd_lock;
 mod cmd_ps;
 mod cmd_publisher;
 mod cmd_receive;
+mod cmd_registry;
 mod cmd_report;
 mod cmd_run;
 mod cmd_schema;

@@ -51,7 +51,7 @@ pub(crate) enum Command {
     /// Show what the bundle can do, and record that you say yes to exactly these bytes
     Trust(Trust),
     /// Keep values for the names that bundles refer to, and see where each would come from
-    Secret(crate::commands::secret::Secret),
+    Secret(commands::secret::Secret),
     /// Run an agent in a sandbox whose only ways out are the proxy and the gates
     Run(Run),
     /// List the runs that are alive

@@ -27,9 +27,6 @@ pub use index::Entry;
 pub use install::Wanted;
 pub use publish::read_archive;
 
-#[cfg(test)]
-mod tests;
-
 const NAME: &str = "registries.toml";
 
 /// Most registries of one machine.
