@@ -1,5 +1,6 @@
-//! Attacks 16 to 18: archives that lead out, collide, lie or explode; links and hidden text in
-//! skills. Every archive here is signed by a real key, so that nothing but the attack is wrong.
+//! Row 16: archives that lead out, collide, lie or explode, and rows 17 and 18: links and hidden
+//! text in skills. Every archive here is signed by a real key, so that nothing but the attack is
+//! wrong; the positive control of each is the same archive without it.
 
 use ringfence_tests::{Forged, Key, Project, Who, each_user, framed, header};
 use serde_json::{Value, json};

@@ -147,7 +147,7 @@ impl Error {
         Some(match self {
             Self::Unlocked(_) | Self::Drifted(_) => "ringfence lock",
             Self::Overlay(_) => {
-                "mv .ringfence/ringfence.local.toml /tmp/ && ringfence lock && ringfence share"
+                "mv .ringfence/ringfence.local.toml . && ringfence lock && ringfence share"
             }
             Self::Registry { next, .. } => return *next,
             Self::NoSuchArchive(_) => "ringfence receive --list",
