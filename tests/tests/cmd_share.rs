@@ -129,3 +129,22 @@ fn what_is_shared_arrives_though_its_maker_is_gone() {
         receiver.ringfence(&["receive", &file]).ok().done();
     });
 }
+
+#[test]
+fn a_literal_secret_is_named_by_its_place_and_not_shared() {
+    each_user(|who| {
+        let project = Project::new(who);
+        shared(&project);
+        let out = project.home().join("out").display().to_string();
+        let secret = format!("gh{}_{}", 'p', "aZ3kQ9".repeat(6));
+        project.file(".ringfence/skills/s/SKILL.md", format!("# s\n\ntoken = \"{secret}\"\n"));
+        project.lock();
+        let refused = project.ringfence(&["share", "-o", &out]).expect(3);
+        assert!(!refused.stderr.contains(&secret), "it shows the secret: {}", refused.stderr);
+        refused.says(&["SKILL.md:3:", "github-token"]).done();
+        assert!(!project.home().join("out").exists());
+        project.file(".ringfence/skills/s/SKILL.md", "# s\n\ntoken = \"${TOKEN}\"\n");
+        project.lock();
+        project.ringfence(&["share", "-o", &out]).ok().done();
+    });
+}
