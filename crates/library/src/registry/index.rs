@@ -41,8 +41,10 @@ impl Entry {
     pub(super) fn of(unpacked: &Unpacked, snapshot: &Snapshot) -> Self {
         let Agent { name, version } = unpacked.about.agent.clone();
         let pins = snapshot.lock.iter().flat_map(|lock| &lock.pins);
-        let mut contents: Vec<String> =
-            pins.map(|pin| format!("{} {}", pin.kind, pin.name)).filter(fits).collect();
+        let mut contents: Vec<String> = pins
+            .map(|pin| format!("{} {}", pin.kind, pin.name))
+            .filter(|text| fits(text))
+            .collect();
         contents.truncate(MAX_CONTENTS.0);
         contents.sort();
         Self {
@@ -97,7 +99,7 @@ impl Entry {
         if !is_hex(&entry.sha256) {
             return Err("its digest is not 64 lower-case hex digits".to_owned());
         }
-        if entry.contents.len() > MAX_CONTENTS.0 || !entry.contents.iter().all(fits) {
+        if entry.contents.len() > MAX_CONTENTS.0 || !entry.contents.iter().all(|text| fits(text)) {
             return Err(
                 "its contents are too many, too long, or hold what does not show".to_owned()
             );
@@ -107,7 +109,7 @@ impl Entry {
 }
 
 /// Whether something of a bundle can be named in an entry.
-fn fits(text: &String) -> bool {
+fn fits(text: &str) -> bool {
     text.chars().count() <= MAX_CONTENTS.1
         && first_invisible(text).is_none()
         && !text.contains(['\n', '\r', '\t'])
