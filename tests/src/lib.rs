@@ -4,6 +4,7 @@
 mod agent;
 mod events;
 mod githost;
+mod forge;
 mod house;
 mod keychain;
 mod output;
@@ -16,6 +17,7 @@ mod who;
 pub use agent::Cases;
 pub use events::{Events, field};
 pub use githost::GitHost;
+pub use forge::{Forged, Key, framed, header};
 pub use house::{repository, rust_files, test_functions};
 pub use keychain::Keychain;
 pub use output::{Output, Started};

@@ -193,6 +193,7 @@ fn house_every_attack_row_has_a_case() {
         (12, "own_policy"),
         (13, "git"),
         (15, "denied_files"),
+        (16, "archives"),
         (17, "content"),
         (21, "hosts"),
         (22, "resolve"),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+use crate::commands;
 use crate::commands::show::Show;
 
 /// One control plane for AI agents: declare what an agent is made of and what it may do, review it
@@ -49,20 +50,20 @@ pub(crate) enum Command {
     /// Pin what the manifest declares to digests, in .ringfence/ringfence.lock
     Lock(Lock),
     /// Bring the bytes that the lock pins and this machine lacks
-    Fetch(crate::commands::fetch::Fetch),
+    Fetch(commands::fetch::Fetch),
     /// Print the manifest's JSON Schema, for editors
     Schema,
     /// Show what the bundle can do, and record that you say yes to exactly these bytes
-    Trust(crate::commands::trust::Trust),
+    Trust(commands::trust::Trust),
     /// Show what moved since it was locked, by file and line; status 1 when something did
-    Diff(crate::commands::diff::Diff),
+    Diff(commands::diff::Diff),
     /// Write a preference into the manifest, in place, and keep the trust that is there
-    Set(crate::commands::set::Set),
+    Set(commands::set::Set),
     /// Keep values for the names that bundles refer to, and see where each would come from
-    Secret(crate::commands::secret::Secret),
+    Secret(commands::secret::Secret),
     /// Run an agent in a sandbox whose only ways out are the proxy and the gates
     Run(Run),
-    Policy(crate::commands::policy::Policy),
+    Policy(commands::policy::Policy),
     /// List the runs that are alive
     Ps(Ps),
     /// Stop a run and wait until its evidence is sealed
@@ -72,11 +73,23 @@ pub(crate) enum Command {
     /// Check the evidence
     Audit(Audit),
     /// Look after the kept copies of everything that is pinned
-    Store(crate::commands::store::Store),
+    Store(commands::store::Store),
     /// Your own folders of skills, instructions, extensions and workflows, for every project
-    Library(crate::commands::library::Library),
+    Library(commands::library::Library),
     /// Take away what a crash left behind
     Clean,
+    /// Sign the lock and the manifest: whoever has your key knows these are your words
+    Sign(commands::Sign),
+    /// Say who signed the lock, whether you listed that key, and whether the lock holds
+    Verify(commands::Verify),
+    /// List the keys of people whose bundles you take
+    Publisher(commands::Publisher),
+    /// Pack the locked bundle into one signed archive for others
+    Share(commands::Share),
+    /// Take an archive in, verified whole and inert, and show what it could do
+    Receive(commands::Receive),
+    /// Find, publish and install bundles by way of git repositories of signed archives
+    Registry(commands::Registry),
     /// The example's own agent and MCP server
     #[command(hide = true)]
     Example(Example),
@@ -201,17 +214,23 @@ impl Args {
             Command::Validate(Json { json })
             | Command::Show(Show { json, .. })
             | Command::Lock(Lock { json, .. })
-            | Command::Trust(crate::commands::trust::Trust { json, .. })
-            | Command::Diff(crate::commands::diff::Diff { json, .. })
-            | Command::Set(crate::commands::set::Set { json, .. })
+            | Command::Trust(commands::trust::Trust { json, .. })
+            | Command::Diff(commands::diff::Diff { json, .. })
+            | Command::Set(commands::set::Set { json, .. })
             | Command::Run(Run { json, .. })
             | Command::Ps(Ps { json, .. })
             | Command::Report(Report { json, .. })
+            | Command::Sign(commands::Sign { json, .. })
+            | Command::Verify(commands::Verify { json, .. })
+            | Command::Share(commands::Share { json, .. })
+            | Command::Receive(commands::Receive { json, .. })
             | Command::Audit(Audit { verb: AuditVerb::Verify(Verify { json, .. }) }) => *json,
             Command::Policy(policy) => policy.json(),
             Command::Fetch(fetch) => fetch.json,
             Command::Store(store) => store.json(),
             Command::Library(library) => library.json(),
+            Command::Publisher(publisher) => publisher.json(),
+            Command::Registry(registry) => registry.json(),
             Command::Secret(secret) => secret.json(),
             _ => false,
         }

@@ -10,16 +10,29 @@ pub(crate) mod library;
 mod lock;
 pub(crate) mod policy;
 mod ps;
+mod publisher;
+mod receive;
+mod registry;
 mod report;
 mod run;
 mod schema;
 pub(crate) mod secret;
 pub(crate) mod set;
 pub(crate) mod show;
+mod share;
+mod sign;
 mod stop;
 pub(crate) mod store;
 pub(crate) mod trust;
 mod validate;
+mod verify;
+
+pub(crate) use publisher::Publisher;
+pub(crate) use receive::Receive;
+pub(crate) use registry::Registry;
+pub(crate) use share::Share;
+pub(crate) use sign::Sign;
+pub(crate) use verify::Verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -53,6 +66,12 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Store(store) => store::run(store),
         Command::Library(library) => library::run(args, library),
         Command::Clean => clean::run(),
+        Command::Sign(sign) => sign::run(args, sign),
+        Command::Verify(verify) => verify::run(args, verify),
+        Command::Publisher(publisher) => publisher::run(publisher),
+        Command::Share(share) => share::run(args, share),
+        Command::Receive(receive) => receive::run(receive),
+        Command::Registry(registry) => registry::run(args, registry),
         Command::Example(example) => example::run(example),
     }
 }

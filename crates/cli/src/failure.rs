@@ -24,6 +24,11 @@ impl Failure {
         Self { kind: Kind::User, message: message.into(), findings: Vec::new(), next: None }
     }
 
+    /// Refused: by trust, by policy, or because of what came from elsewhere.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Refused, ..Self::user(message) }
+    }
+
     /// What to type next.
     #[must_use]
     pub(crate) fn next(mut self, command: impl Into<String>) -> Self {
@@ -132,16 +137,15 @@ impl From<ringfence_library::Error> for Failure {
             }
             _ => error.to_string(),
         };
-        let (kind, next) = match error {
+        let next = error.next().map(str::to_owned);
+        let kind = match error {
             Error::Bundle(error) => return error.into(),
             Error::Identity(error) => return error.into(),
             Error::Record(error) => return error.into(),
-            Error::NotPinned { .. } => (Kind::Refused, Some("ringfence lock --fetch")),
-            Error::Moved { .. } => (Kind::Refused, Some("ringfence lock")),
-            Error::Secrets(_) => (Kind::Refused, None),
-            Error::Write { .. } | Error::Read { .. } => (Kind::Internal, None),
-            _ => (Kind::User, None),
+            Error::Write { .. } | Error::Read { .. } => Kind::Internal,
+            error if error.is_refusal() => Kind::Refused,
+            _ => Kind::User,
         };
-        Self { kind, message, findings: Vec::new(), next: next.map(str::to_owned) }
+        Self { kind, message, findings: Vec::new(), next }
     }
 }

@@ -10,14 +10,16 @@ mod frame;
 mod header;
 mod member;
 mod pack;
+mod share;
 mod unpack;
 
 pub use fault::Fault;
 pub use pack::{Packed, Scan, pack};
+pub use share::share;
 
-pub(crate) use attest::{ATTESTATION, About, MAX_ATTESTATION, Row, read_attestation};
+pub(crate) use attest::{ATTESTATION, About, MAX_ATTESTATION, Row, check_named, read_attestation};
 pub(crate) use member::{BUNDLE, STORE};
-pub(crate) use unpack::unpack;
+pub(crate) use unpack::{Unpacked, unpack};
 
 #[cfg(test)]
 pub(crate) mod tests;

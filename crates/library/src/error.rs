@@ -91,6 +91,17 @@ pub enum Error {
     /// A signature says nothing.
     #[error(transparent)]
     Flaw(#[from] Flaw),
+    /// There is no such registry, or no such version in it; or there is one where none may be.
+    #[error("{message}")]
+    Registry {
+        /// What is wrong.
+        message: String,
+        /// What to type next.
+        next: Option<&'static str>,
+    },
+    /// What a registry gives now is not what it gave this machine before, or what is expected.
+    #[error("{0}")]
+    Distrusted(String),
 
     // git
     /// The git program could not do something. Its own words, or which bound it went past.
@@ -150,6 +161,9 @@ impl Error {
                 | Self::Literals(_)
                 | Self::Flaw(_)
                 | Self::Moved { .. }
+                | Self::NotPinned { .. }
+                | Self::Secrets(_)
+                | Self::Distrusted(_)
         )
     }
 
@@ -157,10 +171,12 @@ impl Error {
     #[must_use]
     pub fn next(&self) -> Option<&'static str> {
         Some(match self {
-            Self::Unlocked(_) | Self::Drifted(_) => "ringfence lock",
+            Self::Unlocked(_) | Self::Drifted(_) | Self::Moved { .. } => "ringfence lock",
+            Self::NotPinned { .. } => "ringfence lock --fetch",
             Self::Overlay(_) => {
-                "mv .ringfence/ringfence.local.toml /tmp/ && ringfence lock && ringfence share"
+                "mv .ringfence/ringfence.local.toml . && ringfence lock && ringfence share"
             }
+            Self::Registry { next, .. } => return *next,
             Self::NoSuchArchive(_) => "ringfence receive --list",
             Self::Unnamed(_) => "ringfence validate",
             _ => return None,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::Error;
 
 /// Most bytes of such a file.
-const MAX_BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// Reads `<home>/<name>`; `None` when it is not there. It must be a regular file of the caller's
 /// that nobody else can write to, and so must the folder.
@@ -46,7 +46,7 @@ pub(crate) fn read(home: &Path, name: &str) -> Result<Option<Vec<u8>>, Error> {
     let mut bytes = Vec::new();
     File::from(file).take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return refuse("is larger than 4 MiB");
+        return refuse("is larger than 16 MiB");
     }
     Ok(Some(bytes))
 }

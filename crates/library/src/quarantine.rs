@@ -3,8 +3,8 @@
 //! Nothing in it is run, delivered or looked up. A person's yes moves it out, into a folder of its
 //! own that did not exist before.
 
-mod check;
-mod files;
+pub(crate) mod check;
+pub(crate) mod files;
 mod release;
 
 use std::fs::{self, File};
@@ -15,7 +15,9 @@ use ringfence_bundle::{Objects, Snapshot};
 use ringfence_identity::Did;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 
-use crate::archive::{ATTESTATION, About, MAX_ATTESTATION, read_attestation, unpack};
+use crate::archive::{
+    ATTESTATION, About, Fault, MAX_ATTESTATION, Unpacked, read_attestation, unpack,
+};
 use crate::sign::is_hex;
 use crate::{Error, private};
 
@@ -118,6 +120,15 @@ impl Quarantine {
     /// [`Error::Archive`] when anything is wrong with it: nothing of it is kept then.
     /// [`Error::Read`], [`Error::Write`], [`Error::Identity`].
     pub fn receive(&self, file: &Path) -> Result<Received, Error> {
+        self.receive_if(file, &|_, _| Ok(()))
+    }
+
+    /// As [`Quarantine::receive`], if what was unpacked, and its bundle, is what the caller expects.
+    pub(crate) fn receive_if(
+        &self,
+        file: &Path,
+        expected: &dyn Fn(&Unpacked, &Snapshot) -> Result<(), Fault>,
+    ) -> Result<Received, Error> {
         let _held = private::lock(&self.home, "quarantine")?;
         ringfence_identity::open_private(&self.root, Mode::RWXG | Mode::RWXO)?;
         let write = |source| Error::Write { path: self.root.clone(), source };
@@ -126,7 +137,8 @@ impl Quarantine {
         let refuse = |fault| Error::Archive { path: file.to_owned(), fault };
         let new = tempfile::Builder::new().prefix(NEW).tempdir_in(&self.root).map_err(write)?;
         let unpacked = unpack(input, new.path()).map_err(refuse)?;
-        check::bundle(new.path(), &unpacked.about).map_err(refuse)?;
+        let snapshot = check::bundle(new.path(), &unpacked.about).map_err(refuse)?;
+        expected(&unpacked, &snapshot).map_err(refuse)?;
         let id = unpacked.sha256;
         let place = self.root.join(&id);
         match rustix::fs::renameat_with(CWD, new.path(), CWD, &place, RenameFlags::NOREPLACE) {
@@ -236,7 +248,7 @@ impl Quarantine {
 }
 
 /// Opens an archive that a person named: a link is theirs to follow, a pipe or a device is not read.
-fn open(file: &Path) -> io::Result<File> {
+pub(crate) fn open(file: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(file, flags, Mode::empty())?);
     if file.metadata()?.is_file() {

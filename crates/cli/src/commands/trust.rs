@@ -1,5 +1,9 @@
 //! `ringfence trust`
 
+mod received;
+
+pub(crate) use received::FromQuarantine;
+
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,6 +42,8 @@ pub(crate) struct Trust {
     /// The review digest that --preview printed
     #[arg(long, value_name = "DIGEST", requires = "yes")]
     consented: Option<String>,
+    #[command(flatten)]
+    received: FromQuarantine,
     /// Print JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
@@ -54,6 +60,9 @@ Without a terminal: `ringfence trust --preview --json` prints `review_digest`; r
 pub(crate) fn run(args: &Args, trust: &Trust) -> Done {
     let home = home()?;
     let store = Store::new(&home);
+    if let Some(id) = &trust.received.received {
+        return received::run(&home, &store, trust, id);
+    }
     if trust.list {
         return list(&store, trust.json);
     }

@@ -20,8 +20,15 @@ pub(super) fn header(path: &str, executable: bool, size: u64) -> Option<[u8; BLO
     header.set_entry_type(EntryType::Regular);
     header.set_device_major(0).ok()?;
     header.set_device_minor(0).ok()?;
-    header.set_cksum();
-    (header.path_bytes().as_ref() == path.as_bytes()).then_some(*header.as_bytes())
+    if header.path_bytes().as_ref() != path.as_bytes() {
+        return None;
+    }
+    let mut bytes = *header.as_bytes();
+    // Six digits, a zero and a space, as tar has always had it.
+    bytes[148..156].fill(b' ');
+    let sum: u32 = bytes.iter().map(|byte| u32::from(*byte)).sum();
+    bytes[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    Some(bytes)
 }
 
 /// How many bytes of zeroes follow content of this size.

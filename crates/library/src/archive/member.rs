@@ -37,16 +37,16 @@ impl Names {
             let part = &path[..end];
             match self.seen.insert(folded(part), (part.to_owned(), is_file)) {
                 None => {}
-                Some((before, was_file)) if before == part && !was_file && !is_file => {}
-                Some((before, _)) if before == part && is_file => {
-                    return refuse("it is there twice, or as a folder too".to_owned());
-                }
-                Some((before, true)) => {
-                    return refuse(format!("`{}` is a file, and it lies in it", cut(&before)));
-                }
-                Some((before, _)) => {
+                Some((before, _)) if before != part => {
                     let other = cut(&before);
                     return refuse(format!("`{other}` is the same name where case does not count"));
+                }
+                Some((_, was_file)) if !was_file && !is_file => {}
+                Some(_) if is_file => {
+                    return refuse("it is there twice, or as a folder too".to_owned());
+                }
+                Some((before, _)) => {
+                    return refuse(format!("`{}` is a file, and it lies in it", cut(&before)));
                 }
             }
         }

@@ -6,6 +6,7 @@ use std::io::{Read, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use ringfence_identity::Did;
 use sha2::{Digest as _, Sha256};
 
 use super::Fault;
@@ -18,6 +19,8 @@ use crate::sign::hex;
 /// An archive whose members lie in a folder, each as its attestation says.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
+    /// Whose signature is on it.
+    pub(crate) by: Did,
     /// What it states.
     pub(crate) about: About,
     /// SHA-256 of the archive itself.
@@ -31,7 +34,7 @@ pub(crate) fn unpack(input: impl Read, folder: &Path) -> Result<Unpacked, Fault>
     let bounded = input.take(2 * MAX_TOTAL);
     let mut frame = Frame::new(Hashing { input: bounded, hash: &mut hash })?;
     let bytes = attestation(&mut frame)?;
-    let (_, about) = read_attestation(&bytes)?;
+    let (signed, about) = read_attestation(&bytes)?;
     put(&folder.join(ATTESTATION), false, |file| Ok(file.write_all(&bytes)?))?;
     for row in &about.members {
         member(&mut frame, row, folder)?;
@@ -48,7 +51,7 @@ pub(crate) fn unpack(input: impl Read, folder: &Path) -> Result<Unpacked, Fault>
     }
     frame.finish()?;
     sync(folder)?;
-    Ok(Unpacked { about, sha256: hex(&hash.finalize()) })
+    Ok(Unpacked { by: signed.by().clone(), about, sha256: hex(&hash.finalize()) })
 }
 
 fn attestation(frame: &mut Frame<impl Read>) -> Result<Vec<u8>, Fault> {

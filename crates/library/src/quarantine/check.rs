@@ -10,7 +10,7 @@ use crate::sign::sha256;
 
 /// Reads the bundle of an unpacked archive and compares it with what was stated: manifest and lock
 /// are the ones named, the lock holds against the bytes, and no file is there that it does not pin.
-pub(super) fn bundle(folder: &Path, about: &About) -> Result<Snapshot, Fault> {
+pub(crate) fn bundle(folder: &Path, about: &About) -> Result<Snapshot, Fault> {
     let snapshot = Snapshot::read(&folder.join(BUNDLE)).map_err(said)?;
     let lock_bytes = snapshot.lock_bytes.as_deref();
     let Some((lock, lock_bytes)) = snapshot.lock.as_ref().zip(lock_bytes) else {

@@ -12,7 +12,7 @@ use crate::archive::{ATTESTATION, Row};
 use crate::sign::sha256;
 
 /// Reads one regular file of at most `most` bytes.
-pub(super) fn read(folder: &Path, path: &str, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(folder: &Path, path: &str, most: u64) -> io::Result<Vec<u8>> {
     let (bytes, _) = read_with_mode(folder, path, most)?;
     Ok(bytes)
 }
@@ -30,7 +30,7 @@ fn read_with_mode(folder: &Path, path: &str, most: u64) -> io::Result<(Vec<u8>, 
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(io::Error::other("it has grown"));
+        return Err(io::Error::other("it is longer than it may be"));
     }
     Ok((bytes, meta.permissions().mode() & 0o111 != 0))
 }
@@ -38,7 +38,7 @@ fn read_with_mode(folder: &Path, path: &str, most: u64) -> io::Result<(Vec<u8>, 
 /// Reads one member and proves it.
 pub(super) fn proved(folder: &Path, row: &Row) -> Result<Vec<u8>, String> {
     let (bytes, executable) = read_with_mode(folder, &row.path, row.size)
-        .map_err(|error| format!("`{}`: {error}", row.path))?;
+        .map_err(|error| format!("`{}` has changed since it was received: {error}", row.path))?;
     if executable != row.executable || sha256(&bytes) != row.sha256 {
         return Err(format!("`{}` has changed since it was received", row.path));
     }

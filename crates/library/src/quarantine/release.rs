@@ -74,7 +74,12 @@ impl Received {
         Ok(target)
     }
 
-    fn deposit(&self, store: &Store) -> Result<(), Error> {
+    /// Puts what came from repositories and libraries into the content store, where a lock looks for
+    /// it. [`Received::release`] does so too.
+    ///
+    /// # Errors
+    /// [`Error::Quarantine`], [`Error::Write`].
+    pub fn deposit(&self, store: &Store) -> Result<(), Error> {
         let objects = self.objects();
         let lock = self.snapshot.lock.iter().flat_map(|lock| &lock.pins);
         for pin in lock.filter(|pin| pin.origin.is_some()) {

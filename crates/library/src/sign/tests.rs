@@ -83,7 +83,7 @@ fn a_changed_envelope_says_nothing() {
     let sloppy = [
         text("/signatures/0/sig").trim_end_matches('=').to_owned(),
         format!("{}\n", text("/signatures/0/sig")),
-        text("/signatures/0/sig").replace(|c| c == '+' || c == '/', "-"),
+        text("/signatures/0/sig").replace(['+', '/'], "-"),
     ];
     for sig in sloppy.iter().filter(|sig| *sig != text("/signatures/0/sig")) {
         assert_eq!(
