@@ -228,8 +228,8 @@ fn help_snapshot() {
     let project = Project::new(Who::Itself);
     let mut all = project.ringfence(&["--help"]).ok().stdout;
     for command in [
-        "init", "validate", "lock", "schema", "trust", "run", "ps", "stop", "report", "audit",
-        "clean",
+        "init", "validate", "show", "lock", "schema", "trust", "run", "ps", "stop", "report",
+        "audit", "clean",
     ] {
         all += &format!(
             "\n$ ringfence {command} --help\n{}",
