@@ -35,7 +35,7 @@ TOML
 
 "$ringfence" -C "$scratch" lock
 digest=$("$ringfence" -C "$scratch" trust --preview --json |
-    sed -n 's/.*"consent_digest": *"\([^"]*\)".*/\1/p' | head -n 1)
+    sed -n 's/.*"review_digest": *"\([^"]*\)".*/\1/p' | head -n 1)
 echo "run.sh: the next command stands for the person's yes to $digest"
 "$ringfence" -C "$scratch" trust --yes --consented "$digest"
 exec "$ringfence" -C "$scratch" run

@@ -3,8 +3,8 @@
 
 mod agent;
 mod events;
-mod githost;
 mod forge;
+mod githost;
 mod house;
 mod keychain;
 mod output;
@@ -16,8 +16,8 @@ mod who;
 
 pub use agent::Cases;
 pub use events::{Events, field};
-pub use githost::GitHost;
 pub use forge::{Forged, Key, framed, header};
+pub use githost::GitHost;
 pub use house::{repository, rust_files, test_functions};
 pub use keychain::Keychain;
 pub use output::{Output, Started};

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Subcommand};
 use ringfence_bundle::{Objects, Snapshot};
-use ringfence_library::{Git, Listed, Publishers, Registries, Refreshed, Wanted, pack, read_archive};
+use ringfence_library::{
+    Git, Listed, Publishers, Refreshed, Registries, Wanted, pack, read_archive,
+};
 use serde_json::json;
 
 use super::{Done, home, receive, share, sign};

@@ -1,6 +1,6 @@
 //! Taking a version of a registry into quarantine.
 
-use super::{Release, Registries, index, seen};
+use super::{Registries, Release, index, seen};
 use crate::archive::{Fault, check_named};
 use crate::quarantine::{Quarantine, Received};
 use crate::sign::Agent;

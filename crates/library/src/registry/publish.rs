@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
-use super::{Release, Registries};
+use super::{Registries, Release};
 use crate::archive::unpack;
 use crate::quarantine::{check, open};
 use crate::{Error, Git, Remote, private};
