@@ -228,8 +228,9 @@ fn help_snapshot() {
     let project = Project::new(Who::Itself);
     let mut all = project.ringfence(&["--help"]).ok().stdout;
     for command in [
-        "init", "validate", "show", "lock", "schema", "trust", "run", "ps", "stop", "report",
-        "audit", "clean",
+        "init", "validate", "show", "lock", "fetch", "schema", "trust", "diff", "set", "secret", "run",
+        "policy", "ps", "stop", "report", "audit", "store", "library", "clean", "sign", "verify",
+        "publisher", "share", "receive", "registry",
     ] {
         all += &format!(
             "\n$ ringfence {command} --help\n{}",
