@@ -68,3 +68,9 @@ fn bad_data_is_refused() {
     let two = good.replace("\"x\"", "\"y\"").replace("\"dir\"", "\"json\"");
     assert!(matches!(parse(&[("x", good), ("y", &two)]), Err(Error::Path { file: "y", .. })));
 }
+
+#[test]
+fn the_manifest_knows_the_same_names() {
+    let names: Vec<&str> = adapters().iter().map(|adapter| adapter.name.as_str()).collect();
+    assert_eq!(names, ringfence_bundle::CLIS);
+}

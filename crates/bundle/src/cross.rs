@@ -219,10 +219,17 @@ fn approvals(manifest: &Manifest, document: &Document) {
     let any_tool = manifest.servers.values().any(|server| server.tools.is_none());
     let tools: BTreeSet<&ToolName> =
         manifest.servers.values().filter_map(|server| server.tools.as_ref()).flatten().collect();
+    let known: Vec<&str> = manifest.servers.keys().map(Id::as_str).collect();
     for (index, rule) in manifest.approvals.require.iter().enumerate() {
-        let unread = rule.server.as_ref().is_some_and(|id| {
-            document.has(&format!("servers.{id}")) && !manifest.servers.contains_key(id)
-        });
+        // A rule under a misspelt name would gate nothing.
+        if let Some(id) = &rule.server
+            && !document.has(&format!("servers.{id}"))
+        {
+            let keys = format!("approvals.require[{index}].server");
+            undeclared(document, &keys, "servers", id.as_str(), &known);
+            continue;
+        }
+        let unread = rule.server.as_ref().is_some_and(|id| !manifest.servers.contains_key(id));
         let offered = match &rule.server {
             Some(id) => manifest.servers.get(id).is_some_and(|server| offers(server, &rule.tool)),
             None => any_tool || tools.contains(&rule.tool),

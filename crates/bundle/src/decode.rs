@@ -1,7 +1,7 @@
 //! A strict reader over a TOML table: each key is asked for by name and type, and what was not
 //! asked for is an error.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use crate::document::Document;
@@ -46,6 +46,8 @@ pub struct Table<'d> {
     entries: &'d Entries,
     at: Span,
     known: RefCell<BTreeSet<String>>,
+    /// Keys that are unknown here and known elsewhere, and what is said of them.
+    hints: Cell<&'static [(&'static str, &'static str)]>,
 }
 
 /// A value being read. Its readers report a wrong type or a bad value and then give `None`.
@@ -81,12 +83,19 @@ fn to_json(node: &Node, floats: bool) -> Result<serde_json::Value, (&Node, &'sta
     })
 }
 
-/// The word that a misspelt one was most likely meant to be.
+/// The word that a misspelt one was most likely meant to be. Names of one letter are all as close to
+/// each other: one is suggested only where there is nothing else.
 pub(crate) fn closest<'w>(given: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let bound = given.chars().take(64).collect::<String>();
+    let words: Vec<&str> = words.collect();
+    let letter = |word: &str| word.chars().nth(1).is_none();
+    let sure = |word: &str| words.len() == 1 || !(letter(&bound) || letter(word));
     words
+        .iter()
+        .copied()
         .map(|word| (strsim::damerau_levenshtein(&bound, word), word))
         .filter(|(distance, word)| *distance <= (word.len() / 3).max(1) || prefix_of(&bound, word))
+        .filter(|(_, word)| sure(word))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
 }

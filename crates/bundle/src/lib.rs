@@ -73,7 +73,7 @@ pub use manifest::{
 pub use money::parse_usd;
 pub use names::{Id, NameError, SecretName, ServerId, ToolName};
 pub use objects::{Blob, Content, Objects};
-pub use parse::{PatternCheck, PolicyList, parse_manifest, policy_tables};
+pub use parse::{CLIS, PatternCheck, PolicyList, parse_manifest, policy_tables};
 pub use paths::check_relative;
 pub use places::Places;
 pub use preference::{Layer, preferences, set_preference};

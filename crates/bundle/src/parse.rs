@@ -10,15 +10,19 @@ use crate::{Diagnostic, Document, Id, Manifest, Places, Severity, cross, effecti
 
 mod agent;
 mod approvals;
+mod clis;
 mod content;
+mod hints;
 mod policy;
 mod sandbox;
 mod servers;
 mod spending;
+mod words;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use clis::CLIS;
 pub use policy::{PatternCheck, PolicyList, policy_tables};
 
 /// Decodes one manifest, with an overlay laid over it where there is one. The paths are only shown.
@@ -92,6 +96,7 @@ pub(crate) fn decode_sources(
 /// Reads every field; what is wrong is reported to the document and left at its default.
 pub(crate) fn decode(document: &Document) -> Manifest {
     let root = document.root();
+    root.hint(hints::TOP);
     if let Some(version) = root.require("version")
         && let Some(number) = version.integer(1..=u64::MAX)
         && number != 1
@@ -149,7 +154,7 @@ fn named<T>(
     for (name, value) in table.entries() {
         let id = Id::parse(name);
         if let Err(error) = &id {
-            table.name_error(name, "bad-name", error.to_string());
+            table.name_error_with(name, "bad-name", error.to_string(), hints::name(name));
         }
         let Some(entry) = value.table() else { continue };
         let item = read(&entry);
@@ -163,5 +168,5 @@ fn named<T>(
 }
 
 fn id(value: &Value<'_>) -> Option<Id> {
-    value.parsed("bad-name", Id::parse)
+    value.parsed_or("bad-name", Id::parse, hints::name)
 }

@@ -1,6 +1,6 @@
 //! Reading a table.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use super::{Path, Table, Value, closest, list_of};
 use crate::document::Document;
@@ -9,7 +9,7 @@ use crate::{Severity, text};
 
 impl<'d> Table<'d> {
     pub(crate) fn new(document: &'d Document, path: Path, entries: &'d Entries, at: Span) -> Self {
-        Self { document, path, entries, at, known: RefCell::default() }
+        Self { document, path, entries, at, known: RefCell::default(), hints: Cell::new(&[]) }
     }
 
     /// The value of a key, if it is there.
@@ -25,13 +25,18 @@ impl<'d> Table<'d> {
 
     /// The value of a key that must be there.
     pub fn require(&self, key: &str) -> Option<Value<'d>> {
+        self.require_or(key, None)
+    }
+
+    /// As [`Table::require`], and what to write where it is absent.
+    pub(crate) fn require_or(&self, key: &str, help: Option<String>) -> Option<Value<'d>> {
         let value = self.get(key);
         if value.is_none() && !self.document.is_broken() {
             let table = match self.path.path.as_str() {
                 "" => "the file".to_owned(),
                 path => format!("`{path}`"),
             };
-            self.error("missing-key", format!("{table} needs `{key}`"), None);
+            self.error("missing-key", format!("{table} needs `{key}`"), help);
         }
         value
     }
@@ -39,6 +44,11 @@ impl<'d> Table<'d> {
     /// Whether a key is there; it counts as asked for.
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
+    }
+
+    /// Whether a key is there; it does not count as asked for.
+    pub(crate) fn holds(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
     }
 
     /// A table by name, if it is there.
@@ -85,8 +95,38 @@ impl<'d> Table<'d> {
 
     /// Reports an error about the name of one of its entries.
     pub fn name_error(&self, name: &str, rule: &'static str, message: String) {
-        let at = self.entries.get(name).map_or(self.at, |entry| entry.key_at);
-        self.document.report(Severity::Error, at, rule, message, None);
+        self.name_error_with(name, rule, message, None);
+    }
+
+    /// As [`Table::name_error`], and what to write instead.
+    pub(crate) fn name_error_with(
+        &self,
+        name: &str,
+        rule: &'static str,
+        message: String,
+        help: Option<String>,
+    ) {
+        self.document.report(Severity::Error, self.name_at(name), rule, message, help);
+    }
+
+    /// Reports a warning about the name of one of its entries.
+    pub(crate) fn name_warning(
+        &self,
+        name: &str,
+        rule: &'static str,
+        message: String,
+        help: Option<String>,
+    ) {
+        self.document.report(Severity::Warning, self.name_at(name), rule, message, help);
+    }
+
+    fn name_at(&self, name: &str) -> Span {
+        self.entries.get(name).map_or(self.at, |entry| entry.key_at)
+    }
+
+    /// What is said of keys that stand here in other programs' files and mean nothing here.
+    pub(crate) fn hint(&self, hints: &'static [(&'static str, &'static str)]) {
+        self.hints.set(hints);
     }
 
     /// Reports every key that was not asked for.
@@ -111,10 +151,14 @@ impl<'d> Table<'d> {
                 "" => "the top level".to_owned(),
                 path => format!("`{path}`"),
             };
-            let help = closest(key, known.iter().map(String::as_str)).map_or_else(
-                || format!("known here: {}", list_of(known.iter().map(String::as_str))),
-                |near| format!("did you mean `{near}`?"),
-            );
+            let foreign = self.hints.get().iter().find(|(foreign, _)| foreign == key);
+            let help = match (foreign, closest(key, known.iter().map(String::as_str))) {
+                (Some((_, help)), _) => (*help).to_owned(),
+                (None, Some(near)) => format!("did you mean `{near}`?"),
+                (None, None) => {
+                    format!("known here: {}", list_of(known.iter().map(String::as_str)))
+                }
+            };
             self.document.report(
                 Severity::Error,
                 entry.key_at,

@@ -17,6 +17,14 @@ impl<'d> Value<'d> {
         }
     }
 
+    /// A string, without a finding where it is none.
+    pub(crate) fn peek(&self) -> Option<&'d str> {
+        match &self.node.data {
+            Data::Text(value) => Some(value),
+            _ => None,
+        }
+    }
+
     /// A string that is not empty and at most `max` characters long.
     #[must_use]
     pub fn text_within(&self, max: usize) -> Option<&'d str> {
@@ -143,10 +151,22 @@ impl<'d> Value<'d> {
         rule: &'static str,
         parse: impl FnOnce(&'d str) -> Result<T, E>,
     ) -> Option<T> {
-        match parse(self.text()?) {
+        self.parsed_or(rule, parse, |_| None)
+    }
+
+    /// As [`Value::parsed`], and where it is not accepted what to write instead, as far as `help`
+    /// knows.
+    pub(crate) fn parsed_or<T, E: Display>(
+        &self,
+        rule: &'static str,
+        parse: impl FnOnce(&'d str) -> Result<T, E>,
+        help: impl FnOnce(&'d str) -> Option<String>,
+    ) -> Option<T> {
+        let given = self.text()?;
+        match parse(given) {
             Ok(value) => Some(value),
             Err(error) => {
-                self.error(rule, error.to_string(), None);
+                self.error(rule, error.to_string(), help(given));
                 None
             }
         }
@@ -155,13 +175,22 @@ impl<'d> Value<'d> {
     /// One of a few words.
     #[must_use]
     pub fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
+        self.choice_or(words, |_| None)
+    }
+
+    /// As [`Value::choice`], and what is said of some other words.
+    pub(crate) fn choice_or<T: Copy>(
+        &self,
+        words: &[(&str, T)],
+        foreign: impl FnOnce(&str) -> Option<String>,
+    ) -> Option<T> {
         let given = self.text()?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == given) {
             return Some(*value);
         }
         let all = list_of(words.iter().map(|(word, _)| *word));
-        let help = closest(given, words.iter().map(|(word, _)| *word))
-            .map(|near| format!("did you mean `{near}`?"));
+        let near = closest(given, words.iter().map(|(word, _)| *word));
+        let help = foreign(given).or_else(|| near.map(|near| format!("did you mean `{near}`?")));
         self.error("bad-value", format!("`{}` is none of {all}", text::shown(given)), help);
         None
     }

@@ -116,9 +116,9 @@ fn a_table_over_no_table_is_a_conflict_with_both_places() {
         };
         findings.iter().map(brief).collect()
     };
-    let base = "version = 1\n[limits]\nmax_duration_seconds = 5\n[settings.c]\nmodel = \"x\"\n";
+    let base = "version = 1\n[limits]\nmax_duration_seconds = 5\n[settings.pi]\nmodel = \"x\"\n";
     assert_eq!(found(base, "[limits]\nmax_duration_seconds = 6\n"), [] as [&str; 0], "control");
-    assert_eq!(found(base, "[settings.c]\nmodel = 3\n"), [] as [&str; 0], "control");
+    assert_eq!(found(base, "[settings.pi]\nmodel = 3\n"), [] as [&str; 0], "control");
     let conflict = |place: &str, what: &str| {
         format!("{place}:overlay-conflict {what}: neither can be laid over the other")
     };
@@ -127,7 +127,7 @@ fn a_table_over_no_table_is_a_conflict_with_both_places() {
         [conflict("over.toml:1", "`limits` is no table here and a table at base.toml:2")]
     );
     assert_eq!(
-        found(base, "\n[settings.c.model]\nname = \"x\"\n"),
-        [conflict("over.toml:2", "`settings.c.model` is a table here and no table at base.toml:5")]
+        found(base, "\n[settings.pi.model]\nname = \"x\"\n"),
+        [conflict("over.toml:2", "`settings.pi.model` is a table here and no table at base.toml:5")]
     );
 }

@@ -17,12 +17,13 @@ pub(super) fn meta(root: &Table<'_>) -> Meta {
 pub(super) fn agent<'d>(root: &Table<'d>) -> (Option<Agent>, Option<Value<'d>>) {
     let Some(table) = root.table("agent") else { return (None, None) };
     let name = table.require("name").and_then(|value| {
-        value.parsed("bad-name", |name| {
+        let parse = |name: &str| {
             if is_agent_name(name) {
                 return Ok(name.to_owned());
             }
             Err(format!("`{}` is not an agent name: expected {AGENT_NAME}", text::shown(name)))
-        })
+        };
+        value.parsed_or("bad-name", parse, super::hints::agent)
     });
     let agent = Agent {
         name: name.unwrap_or_default(),

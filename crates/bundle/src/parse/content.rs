@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
+use super::{clis, hints};
 use crate::decode::{Table, Value};
 use crate::manifest::{Delivery, Extension, Hook, RenderLocally, Source, Toolset};
 use crate::{Id, check_relative, text};
@@ -30,7 +31,8 @@ fn source(table: &Table<'_>) -> Option<Source> {
         }
     }
     if let Some(path) = path {
-        return path.parsed("bad-path", relative).map(|path| Source::Path { path });
+        let path = path.parsed_or("bad-path", relative, hints::path)?;
+        return Some(Source::Path { path });
     }
     if let Some(library) = library {
         return library
@@ -80,6 +82,11 @@ fn library_name(given: &str) -> Result<String, String> {
 }
 
 pub(super) fn settings(root: &Table<'_>) -> BTreeMap<Id, Map<String, Json>> {
+    if let Some(table) = root.table("settings") {
+        for (name, _) in table.entries() {
+            clis::check_name(&table, name);
+        }
+    }
     super::named(root, "settings", |table| {
         Some(
             table
@@ -93,7 +100,8 @@ pub(super) fn settings(root: &Table<'_>) -> BTreeMap<Id, Map<String, Json>> {
 
 pub(super) fn hooks(root: &Table<'_>) -> BTreeMap<Id, Hook> {
     super::named(root, "hooks", |table| {
-        let event = table.require("event").and_then(|v| v.parsed("bad-value", event));
+        let event =
+            table.require("event").and_then(|v| v.parsed_or("bad-value", event, hints::event));
         let command = table.require("command").and_then(|v| v.text_within(4096));
         Some(Hook { event: event?, command: command?.to_owned() })
     })
@@ -112,7 +120,7 @@ fn event(given: &str) -> Result<String, String> {
 pub(super) fn extensions(root: &Table<'_>) -> BTreeMap<Id, Extension> {
     super::named(root, "extensions", |table| {
         let source = source(table);
-        let target = table.require("target").and_then(|v| super::id(&v));
+        let target = table.require("target").and_then(|v| clis::cli(&v));
         Some(Extension { source: source?, target: target? })
     })
 }
@@ -134,7 +142,7 @@ pub(super) fn delivery(root: &Table<'_>) -> Delivery {
         if value.is_boolean() {
             value.boolean().map(RenderLocally::All)
         } else {
-            value.set_of(super::id).map(RenderLocally::Harnesses)
+            value.set_of(clis::cli).map(RenderLocally::Harnesses)
         }
     });
     table.finish();

@@ -18,7 +18,7 @@ pub(super) fn sandbox(root: &Table<'_>) -> Sandbox {
             .get("credentials")
             .and_then(|v| v.set_of(credential))
             .unwrap_or_default(),
-        state: table.get("state").and_then(|v| super::id(&v)),
+        state: table.get("state").and_then(|v| super::clis::cli(&v)),
         network: network(&table),
     };
     table.finish();
@@ -106,6 +106,8 @@ fn image(given: &str) -> Result<String, &'static str> {
 }
 
 fn command(value: &Value<'_>) -> Option<Vec<String>> {
+    let items = value.list()?;
+    super::words::check(items.first(), items.get(1..).unwrap_or_default());
     let words = value.list_of(|item| item.text().map(str::to_owned))?;
     if words.first().is_none_or(String::is_empty) {
         let message = "expected a program and its arguments".to_owned();

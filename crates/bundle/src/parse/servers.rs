@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::{hints, words};
 use crate::decode::{Table, Value};
 use crate::manifest::{Meter, Pricing, Server, Template, Transport};
 use crate::{Endpoint, SecretName, ServerId, ToolName, parse_usd, reserved_variable, text};
@@ -22,9 +23,8 @@ fn server(table: &Table<'_>) -> Option<Server> {
         let message = "`agent` is the reserved name of the agent itself in `[policy]`".to_owned();
         table.error("reserved-name", message, Some(help));
     }
-    let kind = table
-        .require("type")
-        .and_then(|v| v.choice(&[("http", Kind::Http), ("stdio", Kind::Stdio)]));
+    table.hint(hints::SERVER);
+    let kind = kind(table);
     let transport = match kind {
         Some(Kind::Http) => http(table),
         Some(Kind::Stdio) => stdio(table),
@@ -36,11 +36,25 @@ fn server(table: &Table<'_>) -> Option<Server> {
             None
         }
     };
-    let tools =
-        table.get("tools").and_then(|v| v.set_of(|item| item.parsed("bad-name", ToolName::parse)));
+    let tool = |item: &Value<'_>| item.parsed_or("bad-name", ToolName::parse, hints::tool);
+    let tools = table.get("tools").and_then(|v| v.set_of(tool));
     let methods = table.get("methods").and_then(|v| v.set_of(method)).unwrap_or_default();
     let pricing = table.table("pricing").map(pricing);
     Some(Server { transport: transport?, tools, methods, pricing })
+}
+
+/// Which kind it is; where it is not said, which kind the other keys are of, so that they are read
+/// all the same.
+fn kind(table: &Table<'_>) -> Option<Kind> {
+    let (command, url) = (table.holds("command"), table.holds("url"));
+    let (guess, help) = match (command, url) {
+        (true, false) => (Some(Kind::Stdio), "add `type = \"stdio\"`: it has a `command`"),
+        (false, true) => (Some(Kind::Http), "add `type = \"http\"`: it has a `url`"),
+        _ => (None, "`type = \"http\"` has a `url`, `type = \"stdio\"` has a `command`"),
+    };
+    let Some(kind) = table.require_or("type", Some(help.to_owned())) else { return guess };
+    let words = [("http", Kind::Http), ("stdio", Kind::Stdio)];
+    kind.choice_or(&words, hints::transport).or(guess)
 }
 
 fn http(table: &Table<'_>) -> Option<Transport> {
@@ -133,7 +147,10 @@ fn check_header(name: &str) -> Result<(), &'static str> {
 }
 
 fn stdio(table: &Table<'_>) -> Option<Transport> {
-    let args = table.get("args").and_then(|v| v.list_of(template)).unwrap_or_default();
+    let args = table.get("args");
+    let items = args.as_ref().and_then(|args| args.list()).unwrap_or_default();
+    words::check(table.get("command").as_ref(), &items);
+    let args = args.and_then(|v| v.list_of(template)).unwrap_or_default();
     let env = environment(table);
     let allowed_hosts = super::sandbox::allowed_hosts(table);
     let command = table.require("command")?.text_within(4096)?.to_owned();
@@ -158,7 +175,7 @@ fn environment(table: &Table<'_>) -> BTreeMap<String, Template> {
 }
 
 fn template(value: &Value<'_>) -> Option<Template> {
-    value.parsed("bad-reference", Template::parse)
+    value.parsed_or("bad-reference", Template::parse, hints::reference)
 }
 
 /// A JSON-RPC method: the handshake and tools need no mention.

@@ -5,6 +5,7 @@ use proptest::prelude::{any, proptest};
 use crate::manifest::{PredicateTest, Transport};
 use crate::{Diagnostic, Manifest, Severity, parse_manifest};
 
+mod hints;
 mod rules;
 
 pub(crate) const FULL: &str = include_str!("../../testdata/full.toml");
@@ -104,7 +105,7 @@ fn syntax_errors_are_found_together_with_the_rest() {
 
 #[test]
 fn columns_count_characters() {
-    let found = findings("version = 1\n[settings.x]\n\"ü\" = { \"ä\" = 1979-05-27 }\n");
+    let found = findings("version = 1\n[settings.pi]\n\"ü\" = { \"ä\" = 1979-05-27 }\n");
     let at = found[0].at.as_ref().expect("placed");
     assert_eq!((at.line, at.column, at.width), (3, 15, 10));
 }
@@ -148,13 +149,13 @@ fn invisible_text_is_refused_in_values_keys_and_comments() {
     for text in [
         "version = 1\n[agent]\nname = \"a\"\nowner = \"x\u{202e}y\"\n",
         "version = 1\n[agent]\nname = \"a\"\nowner = \"x\\u202Ey\"\n",
-        "version = 1\n[settings.x]\n\"a\u{200b}b\" = 1\n",
+        "version = 1\n[settings.pi]\n\"a\u{200b}b\" = 1\n",
         "version = 1\n[hooks.x]\nevent = \"e\"\ncommand = \"ls\\u001b[2J\"\n",
         "version = 1 # \u{202e}\n",
     ] {
         assert!(brief(text).iter().any(|f| f.ends_with(":invisible-character")), "{text:?}");
     }
-    let found = findings("version = 1\n[settings.x]\na = \"\u{200b}\"\n");
+    let found = findings("version = 1\n[settings.pi]\na = \"\u{200b}\"\n");
     assert!(found[0].message.contains("U+200B"), "{}", found[0].message);
     assert!(brief("version = 1 # 👩\u{200d}🚀 is a joined character\n").is_empty());
 }

@@ -368,7 +368,7 @@ fn warnings_leave_the_bundle_usable() {
         ),
         (
             "approval-matches-nothing",
-            format!("{server}[[approvals.require]]\nserver = \"t\"\ntool = \"a\""),
+            format!("{server}[[approvals.require]]\nserver = \"*\"\ntool = \"b\""),
         ),
         ("caps-without-prices", format!("{server}[spending]\nmax_per_run_usd = \"1\"")),
         ("price-without-cap", PRICED.to_owned()),
