@@ -127,9 +127,57 @@ fn it_hears_the_rules_that_a_run_would_hear() {
         with("write = [\"*.py\"]").expect(1).says(&["*.py"]).done();
         with("read = [\"src/**\"]\nwrite = [\"out/**\"]")
             .expect(1)
-            .says(&["write-not-readable"])
+            .says(&["write-not-readable", "ringfence.toml:4 [policy.filesystem] write \"out/**\""])
             .done();
         project.machine("[policy]\nisolatoin = \"kernel\"\n");
         with("write = [\"out/**\"]").expect(1).says(&["machine.toml", "isolatoin"]).done();
+    });
+}
+
+#[test]
+fn it_looks_for_the_files_beside_the_manifest() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(
+            "version = 1\n[skills.s]\npath = \"./skills/s\"\n[instructions.i]\npath = \"./i.md\"\n",
+        );
+        let missing = project.ringfence(&["validate"]).expect(1);
+        missing.says(&["missing-file", "ringfence.toml:3:", "ringfence.toml:5:"]).done();
+        project.file(".ringfence/i.md/a", "a folder where a file belongs\n");
+        project.file(".ringfence/skills/s/notes.md", "a skill without SKILL.md\n");
+        let other = project.ringfence(&["validate"]).expect(1);
+        other.says(&["unpinnable", "ringfence.toml:5:", "a file is expected"]).done();
+        std::fs::remove_dir_all(project.path().join(".ringfence/i.md")).expect("our own folder");
+        project.file(".ringfence/i.md", "Be kind.\n");
+        let json = project.ringfence(&["validate", "--json"]).ok().json();
+        assert_eq!(json["valid"], true);
+        assert_eq!(json["findings"][0]["rule"], "no-skill-file");
+        assert_eq!(json["findings"][0]["severity"], "warning");
+        assert_eq!(json["findings"][0]["at"]["line"], 3);
+        project.file(".ringfence/skills/s/SKILL.md", "# s\n");
+        let json = project.ringfence(&["validate", "--json"]).ok().json();
+        assert_eq!(json["findings"], serde_json::json!([]), "control");
+        project.lock();
+    });
+}
+
+#[test]
+fn what_another_program_would_have_is_told_in_words_of_ours() {
+    each_user(|who| {
+        let project = Project::new(who);
+        project.manifest(
+            "version = 1\n[servers.GitHub]\ncommand = \"npx -y foo\"\ncwd = \"/x\"\nenv = { T = \"${env:T}\" }\n",
+        );
+        project
+            .ringfence(&["validate"])
+            .expect(1)
+            .says(&[
+                "did you mean `github`?",
+                "add `type = \"stdio\"`",
+                "`npx` alone is the program",
+                "a server starts in the project folder",
+                "write `${T}`",
+            ])
+            .done();
     });
 }

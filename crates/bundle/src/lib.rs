@@ -37,6 +37,7 @@ mod paths;
 mod pins;
 mod places;
 mod preference;
+mod present;
 mod programs;
 mod reserved;
 mod schema;

@@ -63,6 +63,19 @@ impl Ruleset {
                 })
                 .collect()
         };
+        // The bundle's line first: it is the one that asks.
+        let granted_by = |path: &Path| {
+            let covers = |line: &&Line| {
+                PathPattern::parse(&line.text).ok().is_some_and(|pattern| {
+                    let inside = !pattern.negative && matches!(pattern.root, Root::Project);
+                    inside && subtree(&pattern.glob).is_some_and(|tree| path.starts_with(tree))
+                })
+            };
+            [&self.wire().bundle, &self.wire().machine].into_iter().find_map(|rules| {
+                let lines = rules.filesystem.write.as_ref()?;
+                Some(rule(rules, "write", Some(lines.iter().find(covers)?)))
+            })
+        };
         let reads = lists("read", |rules| &rules.filesystem.read);
         let writes = lists("write", |rules| &rules.filesystem.write);
         if reads.is_empty() {
@@ -76,10 +89,12 @@ impl Ruleset {
             .filter(|path| !readable.iter().any(|r| path.starts_with(r) || r.starts_with(path)));
         let findings: Vec<_> = lost
             .map(|path| {
+                let place =
+                    granted_by(path).unwrap_or_else(|| "[policy.filesystem] write".to_owned());
                 finding(
                     "write-not-readable",
                     format!(
-                        "[policy.filesystem] write opens {}, which read does not cover \
+                        "{place} opens {}, which read does not cover \
                          (machine.toml and ringfence.toml taken together)",
                         path.display()
                     ),

@@ -128,6 +128,9 @@ fn a_table_over_no_table_is_a_conflict_with_both_places() {
     );
     assert_eq!(
         found(base, "\n[settings.pi.model]\nname = \"x\"\n"),
-        [conflict("over.toml:2", "`settings.pi.model` is a table here and no table at base.toml:5")]
+        [conflict(
+            "over.toml:2",
+            "`settings.pi.model` is a table here and no table at base.toml:5"
+        )]
     );
 }

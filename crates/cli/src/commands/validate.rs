@@ -17,9 +17,16 @@ pub(crate) fn run(args: &Args, options: &Json) -> Done {
         Err(Error::Invalid(findings)) => (findings, None),
         Err(error) => return Err(error.into()),
     };
-    // What the machine's rules would refuse at a run is said now, and so is what is wrong with them.
+    // What `lock` would refuse is said now, what the machine's rules would refuse at a run, and what
+    // is wrong with those.
     if let Some(read) = &snapshot {
-        match Plan::permitted(&read.manifest, &home()?, &user_home()?) {
+        let paths = read.check_paths()?;
+        let permitted = Plan::permitted(&read.manifest, &home()?, &user_home()?);
+        if paths.iter().any(|finding| finding.severity == Severity::Error) {
+            snapshot = None;
+        }
+        findings.extend(paths);
+        match permitted {
             Ok(()) => {}
             Err(ringfence_run::Error::Policy(Policy::Machine(found) | Policy::Exceeds(found))) => {
                 findings.extend(found);
