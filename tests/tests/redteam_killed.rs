@@ -53,13 +53,19 @@ fn the_agent_dies_with_its_supervisor() {
         let run = stubborn(&project, &word);
         let started = until(Duration::from_secs(30), || !alive(&word).is_empty());
         assert!(started.is_some(), "control: the agent runs");
+        let report = || project.ringfence(&["report"]).ok().stdout;
+        assert!(report().contains("no end yet: the run is alive"), "{}", report());
         run.signal(Signal::KILL);
         let gone = until(Duration::from_secs(2), || alive(&word).is_empty());
         assert!(gone.is_some(), "alive two seconds after its supervisor: {:?}", alive(&word));
         drop(run);
         let listed = project.ringfence(&["ps", "--json"]).ok();
         assert_eq!(listed.json()["runs"], serde_json::json!([]), "{}", listed.stdout);
+        assert!(report().contains("no end: Ringfence was killed"), "{}", report());
+        assert_eq!(project.report()["ended"], false);
         project.run(&["true"]).ok().done();
+        assert!(!report().contains("no end"), "control: {}", report());
+        assert_eq!(project.report()["ended"], true);
         assert!(!project.path().join(".claude").exists(), "a placeholder was left");
     });
 }

@@ -31,6 +31,7 @@ mod lock;
 mod manifest;
 mod money;
 mod names;
+mod nearest;
 mod objects;
 mod parse;
 mod paths;
@@ -73,6 +74,7 @@ pub use manifest::{
 };
 pub use money::parse_usd;
 pub use names::{Id, NameError, SecretName, ServerId, ToolName};
+pub use nearest::{Nearest, nearest};
 pub use objects::{Blob, Content, Objects};
 pub use parse::{CLIS, PatternCheck, PolicyList, parse_manifest, policy_tables};
 pub use paths::check_relative;

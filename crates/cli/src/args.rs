@@ -1,6 +1,7 @@
 //! What can be typed.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
@@ -12,15 +13,11 @@ use crate::commands::show::Show;
 #[derive(Debug, Parser)]
 #[command(name = "ringfence", version, max_term_width = 100, after_help = AFTER)]
 pub(crate) struct Args {
-    /// The project folder; the current one when absent
-    #[arg(
-        short = 'C',
-        long = "project",
-        global = true,
-        value_name = "FOLDER",
-        default_value = "."
-    )]
-    pub(crate) project: PathBuf,
+    /// The project folder; without it the nearest one with a bundle, from here upwards
+    #[arg(short = 'C', long = "project", global = true, value_name = "FOLDER")]
+    pub(crate) given: Option<PathBuf>,
+    #[arg(skip)]
+    pub(crate) found: OnceLock<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -95,8 +95,10 @@ fn home() -> Result<PathBuf, Failure> {
 /// The run that a person means: an id, its beginning, or `last`.
 fn find(home: &Path, run: &str) -> Result<RunId, Failure> {
     if run == "last" {
+        // Ids of runs that began in the same second sort by chance.
         return ringfence_record::list_runs(home)?
-            .pop()
+            .into_iter()
+            .max_by(|a, b| a.started.cmp(&b.started))
             .map(|info| info.run)
             .ok_or_else(|| Failure::user("no run yet on this machine").next("ringfence run"));
     }

@@ -6,6 +6,7 @@ mod commands;
 mod escape;
 mod failure;
 mod out;
+mod project;
 
 use std::process::ExitCode;
 

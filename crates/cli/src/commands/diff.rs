@@ -32,13 +32,13 @@ Exit status: 0 nothing moved; 1 something did.";
 pub(crate) fn run(args: &Args, diff: &Diff) -> Done {
     let home = home()?;
     let path = std::env::var_os("PATH");
-    let read = Snapshot::read(&args.project).map_err(Failure::from);
+    let read = Snapshot::read(args.project()).map_err(Failure::from);
     let review = read.and_then(|snapshot| Ok(Store::new(&home).review(snapshot, path.as_deref())?));
     let review = match review {
         Ok(review) => review,
         Err(failure) => {
             // Where it went wrong is often not where it was changed: that is shown all the same.
-            let moved = changes::despite_errors(&args.project, &home).filter(|_| diff.approved);
+            let moved = changes::despite_errors(args.project(), &home).filter(|_| diff.approved);
             if let Some(moved) = moved.filter(|_| !diff.json) {
                 moved.lines().iter().for_each(|line| out::data(line));
             }

@@ -24,7 +24,7 @@ pub(crate) struct Fetch {
 }
 
 pub(crate) fn run(args: &Args, fetch: &Fetch) -> Done {
-    let snapshot = Snapshot::read(&args.project)?;
+    let snapshot = Snapshot::read(args.project())?;
     let Some(lock) = &snapshot.lock else {
         return Err(Failure::user("there is no lock that says what to bring")
             .next("ringfence lock --fetch"));

@@ -11,10 +11,9 @@ use crate::failure::Failure;
 use crate::out;
 
 pub(crate) fn run(args: &Args, init: &Init) -> Done {
-    let project = args
-        .project
-        .canonicalize()
-        .map_err(|e| Failure::user(format!("{}: {e}", args.project.display())))?;
+    let here = args.here();
+    let project =
+        here.canonicalize().map_err(|e| Failure::user(format!("{}: {e}", here.display())))?;
     let name = project.file_name().unwrap_or_default().to_string_lossy();
     let text = ringfence_bundle::first_manifest(&name);
     if init.print {

@@ -200,7 +200,7 @@ fn piece(args: &Args, home: &Path, add: &Add) -> Result<Piece, Failure> {
     if let Some((kind, entry)) = add.what.split_once(':')
         && let Some(kind) = kind_of(kind)
     {
-        let snapshot = Snapshot::read(&args.project)?;
+        let snapshot = Snapshot::read(args.project())?;
         return Ok(Piece::of_bundle(&snapshot, &Store::of(home), kind, entry, name)?);
     }
     let kind = match &add.kind {

@@ -19,12 +19,12 @@ pub(crate) fn run(args: &Args, lock: &Lock) -> Done {
         return tools::run(args, lock, servers);
     }
     if lock.check {
-        return check(&Snapshot::read(&args.project)?, lock.json);
+        return check(&Snapshot::read(args.project())?, lock.json);
     }
     // An old lock that does not parse is made anew; what it said cannot be compared then.
-    let (snapshot, readable) = match Snapshot::read(&args.project) {
+    let (snapshot, readable) = match Snapshot::read(args.project()) {
         Ok(snapshot) => (snapshot, true),
-        Err(Error::Invalid(_)) => (Snapshot::read_without_lock(&args.project)?, false),
+        Err(Error::Invalid(_)) => (Snapshot::read_without_lock(args.project())?, false),
         Err(error) => return Err(error.into()),
     };
     let home = home()?;
@@ -54,12 +54,16 @@ pub(crate) fn run(args: &Args, lock: &Lock) -> Done {
     }
     show(&moved);
     show_commits(&commits);
-    let pins = file.pins.len();
+    let pins = match file.pins.len() {
+        0 => "nothing is declared that has bytes to pin".to_owned(),
+        1 => "1 pin".to_owned(),
+        some => format!("{some} pins"),
+    };
     if same {
-        out::say(&format!("the lock holds: {pins} pin(s)"));
+        out::say(&format!("the lock holds: {pins}"));
     } else {
         out::say(&format!(
-            "wrote {}: {pins} pin(s)",
+            "wrote {}: {pins}",
             escaped(&snapshot.folder().join("ringfence.lock").to_string_lossy())
         ));
         out::say("  next: ringfence trust");
@@ -96,7 +100,11 @@ fn check(snapshot: &Snapshot, json: bool) -> Done {
         out::say("the lock holds");
         Ok(ExitCode::SUCCESS)
     } else {
-        Err(Failure::user(format!("{} pin(s) no longer hold", moved.len())).next("ringfence lock"))
+        let moved = match moved.len() {
+            1 => "1 pin no longer holds".to_owned(),
+            some => format!("{some} pins no longer hold"),
+        };
+        Err(Failure::user(moved).next("ringfence lock"))
     }
 }
 

@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args, registry: &Registry) -> Done {
             let archive = match file {
                 Some(file) => read_archive(file)?,
                 None => {
-                    let snapshot = Snapshot::read(&args.project)?;
+                    let snapshot = Snapshot::read(args.project())?;
                     let signer = sign::signer(&home, None)?;
                     pack(&snapshot, &Objects::of(&home), &signer, &share::scan)?.bytes
                 }

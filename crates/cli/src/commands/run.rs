@@ -16,7 +16,7 @@ const SHOWN: usize = 100;
 pub(crate) fn run(args: &Args, run: &Run) -> Done {
     let home = home()?;
     let plan = Plan::build(&Request {
-        project: args.project.clone(),
+        project: args.project().to_owned(),
         home: home.clone(),
         user_home: user_home()?,
         path: std::env::var_os("PATH"),

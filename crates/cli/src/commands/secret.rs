@@ -103,7 +103,7 @@ fn remove(name: &SecretName) -> Done {
 }
 
 fn list(args: &Args, json: bool) -> Done {
-    let survey = survey(&args.project, &home()?, &user_home()?, std::env::var_os("PATH"), None)?;
+    let survey = survey(args.project(), &home()?, &user_home()?, std::env::var_os("PATH"), None)?;
     if json {
         out::json(&survey);
         return Ok(ExitCode::SUCCESS);
@@ -124,7 +124,7 @@ fn list(args: &Args, json: bool) -> Done {
 
 fn one(args: &Args, name: &SecretName, json: bool) -> Done {
     let path = std::env::var_os("PATH");
-    let survey = survey(&args.project, &home()?, &user_home()?, path, Some(name))?;
+    let survey = survey(args.project(), &home()?, &user_home()?, path, Some(name))?;
     if json {
         out::json(&survey);
         return Ok(ExitCode::SUCCESS);

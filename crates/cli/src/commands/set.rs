@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args, set: &Set) -> Done {
     let home = home()?;
     let store = Store::new(&home);
     let path = std::env::var_os("PATH");
-    let review = store.review(Snapshot::read(&args.project)?, path.as_deref())?;
+    let review = store.review(Snapshot::read(args.project())?, path.as_deref())?;
     let snapshot = review.snapshot();
     let layer = if set.local { Layer::Overlay } else { Layer::Manifest };
     let before = snapshot.layer(layer);

@@ -32,7 +32,7 @@ pub(crate) struct Share {
 
 pub(crate) fn run(args: &Args, share: &Share) -> Done {
     let home = home()?;
-    let snapshot = Snapshot::read(&args.project)?;
+    let snapshot = Snapshot::read(args.project())?;
     let signer = sign::signer(&home, share.did.as_deref())?;
     let objects = Objects::of(&home);
     let (file, packed) =

@@ -26,7 +26,7 @@ pub(crate) struct Show {
 }
 
 pub(crate) fn run(args: &Args, show: &Show) -> Done {
-    let effective = Snapshot::read_without_lock(&args.project)?.effective();
+    let effective = Snapshot::read_without_lock(args.project())?.effective();
     if show.json {
         let default = |(key, holds): &(String, &str)| json!({ "key": key, "holds": holds });
         let defaults: Vec<_> = effective.defaults().iter().map(default).collect();

@@ -29,7 +29,7 @@ pub(crate) struct Sign {
 pub(crate) fn run(args: &Args, sign: &Sign) -> Done {
     let home = home()?;
     let signer = signer(&home, sign.did.as_deref())?;
-    let snapshot = Snapshot::read(&args.project)?;
+    let snapshot = Snapshot::read(args.project())?;
     let path = sign_lock(&snapshot, &Objects::of(&home), &signer)?;
     if sign.json {
         let path = path.to_string_lossy();

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args, trust: &Trust) -> Done {
     if trust.revoke {
         return revoke(args, &store, &home, trust.json);
     }
-    let review = store.review(Snapshot::read(&args.project)?, path().as_deref())?;
+    let review = store.review(Snapshot::read(args.project())?, path().as_deref())?;
     let changes = changes::since_yes(&review, &home)?;
     let card = review.card();
     if trust.preview {
@@ -177,10 +177,10 @@ fn ask(digest: &str) -> Result<String, Failure> {
 fn revoke(args: &Args, store: &Store, home: &Path, json: bool) -> Done {
     // A project that is gone is taken out by the path it had.
     let project: PathBuf = args
-        .project
+        .project()
         .canonicalize()
-        .or_else(|_| std::path::absolute(&args.project))
-        .map_err(|e| Failure::user(format!("{}: {e}", args.project.display())))?;
+        .or_else(|_| std::path::absolute(args.project()))
+        .map_err(|e| Failure::user(format!("{}: {e}", args.project().display())))?;
     let had = store.revoke(&project, &MachineLog::open(home, Signer::machine(home)?)?)?;
     if json {
         out::json(&json!({ "version": 1, "trusted": false, "was_trusted": had }));

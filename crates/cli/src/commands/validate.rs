@@ -12,7 +12,7 @@ use crate::args::{Args, Json};
 use crate::out::{self, Colour};
 
 pub(crate) fn run(args: &Args, options: &Json) -> Done {
-    let (mut findings, mut snapshot) = match Snapshot::read_without_lock(&args.project) {
+    let (mut findings, mut snapshot) = match Snapshot::read_without_lock(args.project()) {
         Ok(snapshot) => (snapshot.warnings.clone(), Some(snapshot)),
         Err(Error::Invalid(findings)) => (findings, None),
         Err(error) => return Err(error.into()),
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args, options: &Json) -> Done {
     }
     let fields: Vec<_> = snapshot.iter().flat_map(|s| s.manifest.declared()).collect();
     // The lock may be missing or broken: then nothing is pinned.
-    let locked = snapshot.as_ref().and_then(|_| Snapshot::read(&args.project).ok());
+    let locked = snapshot.as_ref().and_then(|_| Snapshot::read(args.project()).ok());
     let servers: Vec<_> = snapshot.iter().flat_map(|s| s.manifest.servers.keys()).collect();
     let pinned = |id| locked.as_ref()?.tool_pins(id).map(|pins| pins.tools.len());
     if options.json {

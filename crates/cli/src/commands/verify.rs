@@ -23,7 +23,7 @@ pub(crate) struct Verify {
 
 pub(crate) fn run(args: &Args, verify: &Verify) -> Done {
     let home = home()?;
-    let snapshot = Snapshot::read(&args.project)?;
+    let snapshot = Snapshot::read(args.project())?;
     let publishers = Publishers::read(&home)?;
     let verdict = verify_lock(&snapshot, &Objects::of(&home), &publishers)?;
     let words = words(&verdict);

@@ -16,7 +16,7 @@ const SHOWN: usize = 200;
 
 pub(super) fn run(args: &Args, lock: &Lock, servers: &[String]) -> Done {
     let request = Request {
-        project: args.project.clone(),
+        project: args.project().to_owned(),
         home: home()?,
         user_home: user_home()?,
         path: std::env::var_os("PATH"),

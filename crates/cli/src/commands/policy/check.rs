@@ -23,7 +23,7 @@ pub(super) fn run(args: &Args, options: &Check) -> Done {
         Err(error) => return Err(error.into()),
     };
     // Where there is no bundle the machine's rules are checked alone.
-    let snapshot = match Snapshot::read_without_lock(&args.project) {
+    let snapshot = match Snapshot::read_without_lock(args.project()) {
         Ok(snapshot) => Some(snapshot),
         Err(Error::Missing(_)) => None,
         Err(Error::Invalid(found)) => {

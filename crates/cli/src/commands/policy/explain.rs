@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::out::{self, Colour};
 
 pub(super) fn run(args: &Args, options: &Explain) -> Done {
-    let snapshot = Snapshot::read_without_lock(&args.project)?;
+    let snapshot = Snapshot::read_without_lock(args.project())?;
     let (home, user_home) = (home()?, user_home()?);
     let machine = MachinePolicy::load(&home)?;
     let manifest = &snapshot.manifest;
