@@ -76,7 +76,8 @@ max_duration_seconds = 900
 # server = "tracker"
 # tool   = "delete_issue"
 
-# What the bundle asks to be held to. The machine's own rules (machine.toml) come on top.
+# What the bundle asks to be held to. The machine's own rules (machine.toml) come first:
+# `ringfence policy use developer` makes a ready set yours; Ringfence's docs/machine.md has every key.
 [policy.filesystem]
 read  = ["**"]
 write = []

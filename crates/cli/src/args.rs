@@ -13,7 +13,7 @@ use crate::commands::show::Show;
 #[derive(Debug, Parser)]
 #[command(name = "ringfence", version, max_term_width = 100, after_help = AFTER)]
 pub(crate) struct Args {
-    /// The project folder; without it the nearest one with a bundle, from here upwards
+    /// The project folder; else the nearest one upwards that has a bundle
     #[arg(short = 'C', long = "project", global = true, value_name = "FOLDER")]
     pub(crate) given: Option<PathBuf>,
     #[arg(skip)]
@@ -24,11 +24,12 @@ pub(crate) struct Args {
 
 const AFTER: &str = "\
 First steps in a project:
-  ringfence init        write .ringfence/ringfence.toml, with every choice explained
-  ringfence validate    check it, all problems at once
-  ringfence lock        pin what it declares
-  ringfence trust       see what it can do, and say yes or no
-  ringfence run         run it inside the sandbox
+  ringfence init                   write .ringfence/ringfence.toml, with every choice explained
+  ringfence validate               check it, all problems at once
+  ringfence lock                   pin what it declares
+  ringfence trust                  see what it can do, and say yes or no
+  ringfence policy use developer   set the rules of this machine, once
+  ringfence run                    run it inside the sandbox
 
 Exit status: 0 fine; 1 a file or argument needs mending; 2 wrong usage; 3 refused by trust or
 policy; 255 an error of Ringfence or the machine. `run` returns the agent's own status, 124 when a
@@ -42,23 +43,23 @@ pub(crate) enum Command {
     Init(Init),
     /// Check manifest and overlay, and show every problem at once
     Validate(Json),
-    /// Print the manifest that holds, the overlay laid over, and where each value comes from
+    /// Print the manifest that holds, and where each value comes from
     Show(Show),
-    /// Pin what the manifest declares to digests, in .ringfence/ringfence.lock
+    /// Pin what the manifest declares, in .ringfence/ringfence.lock
     Lock(Lock),
     /// Bring the bytes that the lock pins and this machine lacks
     Fetch(commands::fetch::Fetch),
     /// Print the manifest's JSON Schema, for editors
     Schema,
-    /// Show what the bundle can do, and record that you say yes to exactly these bytes
+    /// See what the bundle can do, and say yes to exactly these bytes
     Trust(commands::trust::Trust),
-    /// Show what moved since it was locked, by file and line; status 1 when something did
+    /// Show what moved since it was locked, by file and line
     Diff(commands::diff::Diff),
-    /// Write a preference into the manifest, in place, and keep the trust that is there
+    /// Write a preference in place, and keep the trust that is there
     Set(commands::set::Set),
-    /// Keep values for the names that bundles refer to, and see where each would come from
+    /// Keep values for the names that bundles refer to
     Secret(commands::secret::Secret),
-    /// Run an agent in a sandbox whose only ways out are the proxy and the gates
+    /// Run an agent in a sandbox: its only ways out are proxy and gates
     Run(Run),
     Policy(commands::policy::Policy),
     /// List the runs that are alive
@@ -71,21 +72,21 @@ pub(crate) enum Command {
     Audit(Audit),
     /// Look after the kept copies of everything that is pinned
     Store(commands::store::Store),
-    /// Your own folders of skills, instructions, extensions and workflows, for every project
+    /// Your own folders of skills and the like, for every project
     Library(commands::library::Library),
     /// Take away what a crash left behind
     Clean,
-    /// Sign the lock and the manifest: whoever has your key knows these are your words
+    /// Sign the lock and the manifest
     Sign(commands::Sign),
-    /// Say who signed the lock, whether you listed that key, and whether the lock holds
+    /// Say who signed, if you listed that key, and if the lock holds
     Verify(commands::Verify),
     /// List the keys of people whose bundles you take
     Publisher(commands::Publisher),
     /// Pack the locked bundle into one signed archive for others
     Share(commands::Share),
-    /// Take an archive in, verified whole and inert, and show what it could do
+    /// Take an archive in, verified and inert, and show what it could do
     Receive(commands::Receive),
-    /// Find, publish and install bundles by way of git repositories of signed archives
+    /// Find, publish and install bundles through git repositories
     Registry(commands::Registry),
     /// The example's own agent and MCP server
     #[command(hide = true)]

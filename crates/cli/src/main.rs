@@ -5,19 +5,23 @@ mod changes;
 mod commands;
 mod escape;
 mod failure;
+mod help;
 mod out;
 mod project;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 fn main() -> ExitCode {
     // A sandbox's init is this same program; it must not look at arguments or files first.
     if ringfence_sandbox::native::is_init() {
         ringfence_sandbox::native::init_main();
     }
-    let args = match args::Args::try_parse() {
+    let parsed = help::command()
+        .try_get_matches()
+        .and_then(|matches| args::Args::from_arg_matches(&matches));
+    let args = match parsed {
         Ok(args) => args,
         Err(error) => {
             // Help and version go to stdout with status 0, the rest to stderr with status 2.

@@ -9,7 +9,7 @@ use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use super::Done;
 use crate::args::Args;
 
-/// Ask, check and set the rules: the machine's come first, a bundle can only narrow them
+/// Ask, check and set the rules; this machine's come first
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Policy {
     #[command(subcommand)]
