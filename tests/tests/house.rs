@@ -163,20 +163,23 @@ fn house_every_test_file_is_compiled() {
     }
 }
 
-#[test]
-fn house_every_command_has_a_test_file() {
+/// The commands that the help lists.
+fn commands() -> Vec<String> {
     let help = Project::new(Who::Itself).ringfence(&["--help"]).ok().stdout;
     let list = help.split("Commands:").nth(1).expect("help lists the commands");
-    let commands: Vec<&str> = list
-        .lines()
+    list.lines()
         .skip(1)
         .take_while(|l| l.starts_with("  "))
         // Two spaces are a group, four a command in it.
         .filter_map(|l| l.strip_prefix("    "))
         .filter_map(|l| l.split_whitespace().next())
-        .filter(|c| *c != "help")
-        .collect();
-    assert!(commands.contains(&"run") && commands.contains(&"store"), "{commands:?}");
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn house_every_command_has_a_test_file() {
+    let commands = commands();
     assert_eq!(commands.len(), 25, "{commands:?}");
     for command in commands {
         let file = repository().join(format!("tests/tests/cmd_{command}.rs"));
@@ -184,6 +187,53 @@ fn house_every_command_has_a_test_file() {
         let text = std::fs::read_to_string(&file).expect("readable");
         assert!(text.contains(&format!("\"{command}\"")), "{} does not run it", file.display());
     }
+}
+
+/// The TOML examples of a page.
+fn examples(page: &str) -> Vec<String> {
+    let text = read(page);
+    let blocks = text.split("```toml\n").skip(1);
+    blocks.map(|block| block.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn house_the_examples_of_the_documents_hold() {
+    let readme = examples("README.md");
+    let [manifest, machine] = &readme[..] else { panic!("a manifest and a machine.toml") };
+    for machine in [machine.clone(), examples("docs/machine.md").remove(0)] {
+        let project = Project::new(Who::Itself);
+        project.manifest(manifest);
+        project.ringfence(&["validate"]).ok().says(&["the manifest is valid\n"]).done();
+        project.machine(&machine);
+        project.ringfence(&["policy", "presets"]).ok().done();
+        let explain = ["policy", "explain", "agent", "host", "api.anthropic.com:443"];
+        project.ringfence(&explain).ok().done();
+        project.ringfence(&["lock"]).ok().done();
+        // Its syntax: a key that is not known is refused.
+        project.machine(&format!("{machine}\nunknown = 1\n"));
+        project.ringfence(&explain).expect(1).done();
+    }
+}
+
+#[test]
+fn house_the_documents_name_commands_that_are_there() {
+    let known: BTreeSet<String> = commands().into_iter().collect();
+    let mut named = BTreeSet::new();
+    for page in ["README.md", "docs/machine.md", "docs/library.md", "docs/sharing.md"] {
+        let text = read(page);
+        let code = quoted(&text).into_iter();
+        let code =
+            code.chain(text.lines().filter_map(|l| l.strip_prefix("    ")).map(str::to_owned));
+        for line in code {
+            let mut words = line.split_whitespace();
+            let (Some("ringfence"), Some(word)) = (words.next(), words.next()) else { continue };
+            if !word.starts_with('-') {
+                assert!(known.contains(word), "{page} names `ringfence {word}`");
+                named.insert(word.to_owned());
+            }
+        }
+    }
+    assert!(named.len() > 15, "{named:?}");
 }
 
 #[test]
