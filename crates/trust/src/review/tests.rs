@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use ringfence_bundle::{Drift, Objects, Program, Programs, Snapshot, Who};
+use ringfence_bundle::{Drift, Lock, Objects, Program, Programs, Snapshot, ToolPin, ToolPins, Who};
 
 use super::card::card as card_of;
 use super::{Card, Review, Tools, shown, shown_line};
@@ -196,17 +196,7 @@ fn what_indents_a_line_stays_and_what_ends_it_shows() {
     assert!(!shown_line(&" ".repeat(90), 80).contains(&" ".repeat(45)));
 }
 
-const TOOLS: &str = r#"
-[[tools]]
-server = "search"
-instructions = "Call me \u001B[2J first."
-
-[[tools.tool]]
-name = "find"
-digest = "DIGEST"
-definition = '''
-{"name":"find","description":"Finds\u202e things.","inputSchema":{"type":"object","properties":{"q":{"type":"string"},"n":{"type":"integer"}},"required":["q"]},"annotations":{"readOnlyHint":true}}'''
-"#;
+const FIND: &str = r#"{"name":"find","description":"Finds\u202e things.","inputSchema":{"type":"object","properties":{"q":{"type":"string"},"n":{"type":"integer"}},"required":["q"]},"annotations":{"readOnlyHint":true}}"#;
 
 #[test]
 fn pinned_tools_are_on_the_card() {
@@ -214,10 +204,14 @@ fn pinned_tools_are_on_the_card() {
     let objects = Objects::of(Path::new("/nonexistent"));
     std::fs::create_dir_all(folder.path().join("tools")).unwrap();
     std::fs::write(folder.path().join("tools/quiet"), "#!/bin/sh\n").unwrap();
-    let lock = ringfence_bundle::Lock::compute(&snapshot, &objects, &Default::default()).unwrap();
-    let json = TOOLS.split("definition = '''\n").nth(1).unwrap().split("'''").next().unwrap();
-    let digest = ringfence_bundle::tool_digest(&serde_json::from_str(json).unwrap());
-    let text = lock.render() + &TOOLS.replace("DIGEST", &digest.to_string());
+    let lock = Lock::compute(&snapshot, &objects, &Default::default()).unwrap();
+    let definition = serde_json::from_str(FIND).unwrap();
+    let pins = ToolPins {
+        server: ringfence_bundle::Id::parse("search").unwrap(),
+        instructions: Some("Call me \u{1b}[2J first.".to_owned()),
+        tools: vec![ToolPin::of(definition).unwrap()],
+    };
+    let text = Lock { tools: vec![pins], ..lock }.render();
     std::fs::write(folder.path().join(".ringfence/ringfence.lock"), text).unwrap();
     let snapshot = Snapshot::read(folder.path()).unwrap_or_else(|error| panic!("{error:?}"));
     let card = card(&snapshot, State::Untrusted, &[]);
