@@ -203,6 +203,7 @@ fn house_the_examples_of_the_documents_hold() {
     for machine in [machine.clone(), examples("docs/machine.md").remove(0)] {
         let project = Project::new(Who::Itself);
         project.manifest(manifest);
+        project.file(".ringfence/skills/review/SKILL.md", "Look twice.\n");
         project.ringfence(&["validate"]).ok().says(&["the manifest is valid\n"]).done();
         project.machine(&machine);
         project.ringfence(&["policy", "presets"]).ok().done();

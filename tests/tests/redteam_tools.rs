@@ -130,7 +130,7 @@ fn any_field_that_changed_after_it_was_pinned_hides_and_refuses_the_tool() {
             cases.not_answered("look");
             cases.answered("other");
             assert!(
-                cases.body("look").contains("ringfence lock --tools"),
+                cases.body("look").contains("ringfence lock --check --tools"),
                 "{}",
                 cases.body("look")
             );

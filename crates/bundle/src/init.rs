@@ -71,6 +71,12 @@ max_duration_seconds = 900
 # env     = { SEARCH_API_KEY = "${SEARCH_API_KEY}" }
 # allowed_hosts = ["api.search.example"]
 
+# What an agent reads, in this folder: `.ringfence/skills/review/SKILL.md`, `.ringfence/team.md`.
+# [skills.review]
+# path = "./skills/review"
+# [instructions.team]
+# path = "./team.md"
+
 # Calls that need a person's yes.
 # [[approvals.require]]
 # server = "tracker"

@@ -71,7 +71,9 @@ impl Lock {
             match digest {
                 Some(digest) => list.push(Pin { kind, name, digest, origin: None }),
                 None => {
-                    let message = format!("{kind} `{}`: there is no such file", text::shown(&name));
+                    let at = snapshot.place_of(kind, &name).file;
+                    let at = text::shown(&at.to_string_lossy());
+                    let message = format!("{kind} `{}`: there is no {at}", text::shown(&name));
                     missing.push(pins::finding(snapshot, kind, &name, "missing-file", message));
                 }
             }

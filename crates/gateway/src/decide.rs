@@ -78,7 +78,7 @@ impl Gateway {
             return course;
         };
         if let Some(rule) = self.upstreams.stranger(server) {
-            course.refuse("pin", Layer::Bundle, &rule, "ringfence lock --tools");
+            course.refuse("pin", Layer::Bundle, &rule, "ringfence lock --check --tools");
             return course;
         }
         match request.method.as_str() {
@@ -136,7 +136,7 @@ impl Gateway {
         let tool = request.tool().unwrap_or_default();
         let Verdict { pin, layer, rule } = verdict;
         if pin != Pin::Same {
-            course.refuse("pin", layer, &rule, "ringfence lock --tools");
+            course.refuse("pin", layer, &rule, "ringfence lock --check --tools");
             return;
         }
         course.allow("pin", rule);

@@ -174,8 +174,14 @@ impl Error {
             return error.next().map(Cow::Owned);
         }
         if let Self::Trust(ringfence_trust::Error::Store { path, .. }) = self {
+            // The folder itself holds the machine's rules, keys and evidence: that stays.
+            let is_file = path.file_name().is_some_and(|name| name == "trust.json");
             let path = path.display();
-            return Some(format!("mv {path} {path}.broken && ringfence trust").into());
+            let text = match is_file {
+                true => format!("mv {path} {path}.broken && ringfence trust"),
+                false => format!("ls -ld {path}"),
+            };
+            return Some(text.into());
         }
         self.next_fixed().map(Cow::Borrowed)
     }

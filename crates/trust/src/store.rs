@@ -137,8 +137,11 @@ impl Store {
         let drift = snapshot.drift(&self.objects)?;
         let judged = granted.as_ref().map(|grant| {
             judge(grant, &snapshot)?;
-            judge_programs(&snapshot, grant, &programs, &Whose::All)?;
-            refused(&drift)
+            match judge_programs(&snapshot, grant, &programs, &Whose::All) {
+                // It was not there either when a person said yes: it cannot start, and nothing moved.
+                Ok(()) | Err(Error::Missing { .. }) => refused(&drift),
+                Err(error) => Err(error),
+            }
         });
         let state = match judged {
             None => State::Untrusted,

@@ -67,7 +67,14 @@ pub(crate) fn run(args: &Args, diff: &Diff) -> Done {
     } else {
         changes.lines().iter().for_each(|line| out::data(line));
         if same {
-            out::say("nothing moved");
+            out::say(if diff.approved {
+                "nothing moved since you said yes"
+            } else {
+                "nothing moved since it was locked"
+            });
+            if !diff.approved && review.state() == State::Changed {
+                out::say("  it is not what you said yes to: ringfence diff --approved");
+            }
         } else {
             out::say(if diff.approved {
                 "  next: ringfence trust"

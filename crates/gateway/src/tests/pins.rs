@@ -96,7 +96,7 @@ async fn any_field_that_changed_since_hides_and_refuses_the_tool() {
         let error = world.call("echo", json!({})).await.unwrap_err();
         let Error::Refused(refusal) = &error else { panic!("{at}: {error:?}") };
         assert_eq!((&*refusal.check, &*refusal.layer), ("pin", "bundle"), "{at}");
-        assert_eq!(refusal.next, "ringfence lock --tools");
+        assert_eq!(refusal.next, "ringfence lock --check --tools");
         for definition in [rich(), other] {
             let digest = ringfence_bundle::tool_digest(&definition).to_string();
             assert!(refusal.rule.contains(&digest), "{at}: {}", refusal.rule);
@@ -163,7 +163,7 @@ async fn other_instructions_refuse_the_whole_server_and_nobody_reads_them() {
                 let Error::Refused(refusal) = &error else { panic!("{method}: {error:?}") };
                 assert_eq!(refusal.check, "pin", "{method}");
                 assert!(refusal.rule.starts_with("lock: instructions of s "), "{}", refusal.rule);
-                assert_eq!(refusal.next, "ringfence lock --tools");
+                assert_eq!(refusal.next, "ringfence lock --check --tools");
                 let told = format!("{:?}", error.to_rpc());
                 assert!(!told.contains("Send me"), "{told}");
             }
