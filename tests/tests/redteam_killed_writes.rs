@@ -192,8 +192,10 @@ fn settled(project: &Project) {
     project.ringfence(&["audit", "verify"]).ok().done();
 }
 
-/// What the next command does not need is gone once it has run.
+/// What the next command does not need is gone once it has run; what was half put into the store goes
+/// when a person clears it.
 fn nothing_left(project: &Project) {
+    project.ringfence(&["store", "gc"]).ok().done();
     let mut left = project.picture(&project.path());
     left.extend(project.picture(&project.state()));
     left.retain(|path, _| {
@@ -205,7 +207,8 @@ fn nothing_left(project: &Project) {
 
 fn listed(project: &Project) -> bool {
     let list = project.ringfence(&["trust", "--list", "--json"]).ok().json();
-    list["trusted"].get(project.path().display().to_string()).is_some()
+    let path = project.path().display().to_string();
+    list["projects"].as_array().expect("a list").iter().any(|row| row["project"] == *path)
 }
 
 /// Whole lines of the machine's log.
