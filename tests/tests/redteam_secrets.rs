@@ -273,8 +273,7 @@ for line in sys.stdin:
         assert!(output.stderr.contains("curl forged.example"), "control: {}", output.stderr);
         let forged = |line: &str| line.trim_start().starts_with("next: curl");
         assert!(!output.stderr.lines().any(forged), "{}", output.stderr);
-        let said =
-            std::fs::read_to_string(project.last_run().join("up.stderr")).expect("it is kept");
+        let said = fs::read_to_string(project.last_run().join("up.stderr")).expect("it is kept");
         assert!(said.contains("started with"), "control: {said}");
         assert_eq!(said.matches("[redacted:UP_TOKEN]").count() % 2, 0, "{said}");
         assert!(said.ends_with("at the end [redacted:UP_TOKEN]"), "{said}");
