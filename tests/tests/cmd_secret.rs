@@ -157,12 +157,23 @@ fn a_value_comes_from_stdin_or_unseen_from_a_terminal_and_from_nowhere_else() {
 
         // At a terminal, once it asks: what it shows is all that stands there.
         let program = project.program().display().to_string();
-        let typed = format!("wrong\x15{KEYCHAIN}x\x7f\n");
+        let typed = format!("wrong\x15{KEYCHAIN}xé\x7f\x7f\n");
         let output =
             project.shell(&[ringfence_tests::PYTHON, "-c", TERMINAL, &typed, &program]).ok();
         assert!(output.stdout.contains("not shown"), "control: {}", output.stdout);
         assert!(output.stdout.contains("is in the keychain"), "{}", output.stdout);
         assert!(!output.stdout.contains("value-of"), "{}", output.stdout);
+        // A key of several lines is not cut at its first, and none of it is left for a shell; what
+        // an arrow key sends is no part of a value.
+        for (typed, says) in
+            [("first-line\nvalue-of-the-second\n", "< FILE"), ("v\x1b[D", "arrow key")]
+        {
+            let output = project
+                .shell(&[ringfence_tests::PYTHON, "-c", TERMINAL, typed, &program])
+                .expect(1);
+            assert!(output.stdout.contains(says), "{}", output.stdout);
+            assert!(!output.stdout.contains("value-of"), "{}", output.stdout);
+        }
         // Interrupted, it changes nothing.
         let output =
             project.shell(&[ringfence_tests::PYTHON, "-c", TERMINAL, "x\x03", &program]).expect(1);

@@ -31,6 +31,8 @@ const CASES: &[Case] = &[
     ("trust --yes --consented @", locked, then_trust),
     ("trust --yes --consented @", changed_since, then_trust),
     ("trust --revoke", trusted, then_revoke),
+    ("policy use ci --yes", own_rules, then_undone),
+    ("policy undo --yes", replaced, then_undone),
 ];
 
 const SKILL: &str =
@@ -61,6 +63,33 @@ fn changed(project: &Project) {
 fn changed_since(project: &Project) {
     changed(project);
     project.lock();
+}
+
+/// Rules of a person's own, byte for byte.
+const RULES: &str = "# mine\n[policy]\nisolation = \"network\"   # so\n\n[guard]\nx = 1\n";
+
+fn own_rules(project: &Project) {
+    project.machine(RULES);
+}
+
+fn replaced(project: &Project) {
+    own_rules(project);
+    project.ringfence(&["policy", "use", "ci", "--yes"]).ok().done();
+}
+
+/// The person's own rules are what holds, or can be taken back.
+fn then_undone(project: &Project) {
+    project.ringfence(&["policy", "check"]).ok().done();
+    project.ringfence(&["policy", "use", "developer", "--yes"]).ok().done();
+    let file = project.state().join("machine.toml");
+    let rules = || std::fs::read_to_string(&file).unwrap_or_default();
+    for _ in 0..3 {
+        if rules() == RULES {
+            return;
+        }
+        project.ringfence(&["policy", "undo", "--yes"]).ok().done();
+    }
+    assert_eq!(rules(), RULES, "the person's rules are lost");
 }
 
 /// What a person would do next: whatever was left, it works.
@@ -163,8 +192,8 @@ fn settled(project: &Project) {
     project.ringfence(&["audit", "verify"]).ok().done();
 }
 
-/// What the next command does not need is gone once it has run; half a copy in the store, once that
-/// is cleaned.
+/// What the next command does not need is gone once it has run; what was half put into the store goes
+/// when a person clears it.
 fn nothing_left(project: &Project) {
     project.ringfence(&["store", "gc", "--now"]).ok().done();
     let mut left = project.picture(&project.path());
@@ -178,7 +207,8 @@ fn nothing_left(project: &Project) {
 
 fn listed(project: &Project) -> bool {
     let list = project.ringfence(&["trust", "--list", "--json"]).ok().json();
-    list["projects"].to_string().contains(&project.path().display().to_string())
+    let path = project.path().display().to_string();
+    list["projects"].as_array().expect("a list").iter().any(|row| row["project"] == *path)
 }
 
 /// Whole lines of the machine's log.

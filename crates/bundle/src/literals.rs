@@ -77,8 +77,17 @@ pub fn find(text: &[u8], context: Context<'_>) -> Vec<Literal> {
     table::scan(text, &mut hits);
     shapes::scan(text, &mut hits);
     match context {
-        Context::File(path) => keyed::scan(text, Quoting::of(path), &mut hits),
-        Context::Value(key) => keyed::value(text, key, &mut hits),
+        Context::File(path) => {
+            keyed::scan(text, Quoting::of(path), &mut hits);
+            let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+            if matches!(end, "toml" | "json" | "jsonc" | "json5") {
+                keyed::within(text, false, &mut hits);
+            }
+        }
+        Context::Value(key) => {
+            keyed::value(text, key, &mut hits);
+            keyed::within(text, true, &mut hits);
+        }
     }
     hits.sort_by_key(|hit| (hit.range.start, std::cmp::Reverse(hit.public)));
     let mut literals: Vec<Literal> = Vec::new();

@@ -65,7 +65,7 @@ pub fn lint(
         },
     ];
     names::check(&sides, machine, manifest, &mut report);
-    files::check(&sides, &mut report);
+    files::check(&sides, user_home, &mut report);
     report.found.truncate(MAX_FINDINGS);
     for finding in &mut report.found {
         finding.next = Some(NEXT.to_owned());
@@ -112,7 +112,19 @@ impl Side<'_> {
 #[derive(Default)]
 struct Report {
     found: Vec<Diagnostic>,
+    /// Patterns of which something was found: layer, keys, and which finding.
+    about: Vec<(Layer, String, usize)>,
 }
+
+/// Help where nothing but denials would be left.
+const DENIALS_LEFT: &str = "do not only take it out: the denials that are left would let all else \
+                            through; put \"!*\" in its place, or what you mean to allow";
+/// Help where nothing would be left.
+const NOTHING_LEFT: &str = "without it leave an empty list, `[]`, which allows nothing: with no list \
+                            at all, all is allowed";
+/// The same, where denials alone stood.
+const NO_DENIAL_LEFT: &str = "take the list out with it: an empty one allows nothing, and this one allows what it does not \
+     deny";
 
 impl Report {
     fn say(
@@ -133,7 +145,37 @@ impl Report {
             None => format!("{}:{}: {message}", spot.file, spot.line),
         };
         let help = Some(help.to_owned());
+        self.about.push((side.layer, spot.keys.clone(), self.found.len()));
         self.found.push(Diagnostic { severity, rule, message, at, help, next: None });
+    }
+
+    /// What a list becomes when all that was found is taken out of it must not surprise: one of
+    /// denials alone, an empty one and none mean three different things. `signs` says which of its
+    /// patterns are denials, by their keys.
+    fn advise<'k>(&mut self, layer: Layer, signs: impl Iterator<Item = (&'k str, bool)>) {
+        let (mut stay, mut go) = (Vec::new(), Vec::new());
+        for (keys, negative) in signs {
+            let found: Vec<usize> = self
+                .about
+                .iter()
+                .filter(|(of, about, _)| *of == layer && about == keys)
+                .map(|(_, _, at)| *at)
+                .collect();
+            if found.is_empty() { stay.push(negative) } else { go.push((negative, found)) }
+        }
+        let allows = |negative: &bool| !negative;
+        let help = match (go.iter().any(|(n, _)| !n), stay.iter().any(allows), stay.is_empty()) {
+            (true, false, false) => DENIALS_LEFT,
+            (true, false, true) if go.iter().any(|(negative, _)| *negative) => DENIALS_LEFT,
+            (true, false, true) => NOTHING_LEFT,
+            (false, false, true) if !go.is_empty() => NO_DENIAL_LEFT,
+            _ => return,
+        };
+        for (_, found) in go.iter().filter(|(negative, _)| !negative || help == NO_DENIAL_LEFT) {
+            for at in found {
+                self.found[*at].help = Some(help.to_owned());
+            }
+        }
     }
 }
 

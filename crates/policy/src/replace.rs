@@ -20,6 +20,10 @@ use crate::{Error, MachinePolicy, Preset};
 /// What a kept file is called: `machine.toml.before-0001`; one that stands for no file ends so.
 const KEPT: &str = "machine.toml.before-";
 const NONE: &str = "-none";
+/// Where what an undo takes away is kept; the next ones have a number behind it.
+const UNDONE: &str = "machine.toml.undone";
+/// What is being written. Whoever writes holds the folder's lock, so there is one.
+const NEW: &str = "machine.toml.new";
 /// How many are kept; the oldest goes first.
 const MOST: usize = 50;
 
@@ -123,10 +127,7 @@ impl Replacement {
         let kept_at = match &self.restores {
             // What is taken back is not lost either: it may have been edited since.
             Some(_) => match &self.old {
-                Some(old) => {
-                    put(&folder, "machine.toml.undone", old)?;
-                    Some("machine.toml.undone".to_owned())
-                }
+                Some(old) => Some(put_undone(&folder, old)?),
                 None => None,
             },
             None => {
@@ -202,23 +203,38 @@ fn read(folder: &OwnedFd, name: &str) -> std::io::Result<Option<Vec<u8>>> {
 
 /// Puts a file in place whole: written beside it, synced, renamed, the folder synced.
 fn put(folder: &OwnedFd, name: &str, bytes: &[u8]) -> std::io::Result<()> {
-    let new = format!("{name}.{}.new", std::process::id());
-    // One that a crash left under our number is of no use to anybody.
-    match unlinkat(folder, &new, AtFlags::empty()) {
+    // One that a crash left is of no use to anybody.
+    match unlinkat(folder, NEW, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(openat(folder, &new, flags, Mode::from_raw_mode(0o600))?);
+    let mut file = File::from(openat(folder, NEW, flags, Mode::from_raw_mode(0o600))?);
     let written = file
         .write_all(bytes)
         .and_then(|()| file.sync_all())
-        .and_then(|()| Ok(renameat(folder, &new, folder, name)?));
+        .and_then(|()| Ok(renameat(folder, NEW, folder, name)?));
     if let Err(error) = written {
-        let _ = unlinkat(folder, &new, AtFlags::empty());
+        let _ = unlinkat(folder, NEW, AtFlags::empty());
         return Err(error);
     }
     File::from(folder.try_clone()?).sync_all()
+}
+
+/// Keeps what an undo takes away beside what earlier ones took: a person may have edited each.
+fn put_undone(folder: &OwnedFd, old: &[u8]) -> std::io::Result<String> {
+    for number in 1..=MOST {
+        let name = if number == 1 { UNDONE.to_owned() } else { format!("{UNDONE}-{number}") };
+        match read(folder, &name)? {
+            Some(there) if there != old => {}
+            Some(_) => return Ok(name),
+            None => {
+                put(folder, &name, old)?;
+                return Ok(name);
+            }
+        }
+    }
+    Err(std::io::Error::other(format!("{MOST} files `{UNDONE}*` are there: move them away")))
 }
 
 /// The files that were put away, oldest first.

@@ -190,7 +190,11 @@ impl Inquiry {
                     asked.unfit.extend(unfit);
                     asked.missing.extend(missing);
                 }
-                Err(why) => problems.push(format!("{server}: {why}")),
+                // One line each: the words may be the server's, and must not look like ours.
+                Err(why) => {
+                    let why: String = why.replace('\n', "\\n").replace('\r', "\\r");
+                    problems.push(format!("{server}: {why}"));
+                }
             }
         }
         if problems.is_empty() { Ok(asked) } else { Err(Error::NotAsked { problems, refused }) }

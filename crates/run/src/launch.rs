@@ -15,13 +15,14 @@ use ringfence_policy::Principal;
 use ringfence_record::{Event, Recorder, RunId};
 use ringfence_sandbox::native::{self, Running};
 use ringfence_sandbox::{Spec, Streams};
-use ringfence_secrets::{Resolver, Secret};
+use ringfence_secrets::{Resolver, Scrubber, Secret};
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::execute::{base_spec, probed, run_dir};
 use crate::plan::{PROXY_PORT, Program};
+use crate::stderr::{self, Mouth};
 use crate::supervise::{LOOK, Watched};
 use crate::{Error, Plan, environment};
 
@@ -42,6 +43,8 @@ struct Order {
     server: ServerId,
     spec: Spec,
     token: Token,
+    /// Held until the server has its own copy: the spec names it by its number.
+    stderr: Mouth,
     reply: oneshot::Sender<Started>,
 }
 
@@ -77,6 +80,7 @@ impl Launching {
         std::thread::spawn(move || {
             while let Some(order) = inbox.blocking_recv() {
                 let started = work.start(&order.server, &order.spec, order.token);
+                drop(order.stderr);
                 let started = started.map_err(|error| match error.next() {
                     Some(next) => format!("{error}; next: {next}"),
                     None => error.to_string(),
@@ -136,7 +140,8 @@ impl Launching {
             arg0: program.args.first().map(Into::into).unwrap_or_default(),
             env: full,
             streams: Streams::Piped,
-            stderr: Some(self.stderr(server)),
+            // Given by whoever starts it.
+            stderr: None,
             listen: vec![PROXY_PORT],
             ..base_spec(&self.plan, &self.run)
         };
@@ -149,10 +154,14 @@ impl Launching {
 
     async fn start(&self, server: &ServerId) -> Result<Launched, String> {
         let token = Token::fresh().map_err(|e| e.to_string())?;
-        let (spec, secrets) = self.spec(server, &token).await?;
+        let (mut spec, secrets) = self.spec(server, &token).await?;
+        let scrubber = Scrubber::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret)));
+        let stderr = stderr::keep(&self.stderr(server), scrubber)
+            .map_err(|error| format!("its stderr cannot be kept: {error}"))?;
+        spec.stderr = Some(stderr.path());
         let (reply, started) = oneshot::channel();
         self.orders
-            .send(Order { server: server.clone(), spec, token, reply })
+            .send(Order { server: server.clone(), spec, token, stderr, reply })
             .map_err(|_| "the run is ending")?;
         let Parts { running, stdin, stdout, proxy } =
             started.await.map_err(|_| "the run is ending")??;

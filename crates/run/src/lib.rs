@@ -10,6 +10,7 @@ mod plan;
 mod project;
 mod secrets;
 mod session;
+mod stderr;
 mod summary;
 mod supervise;
 

@@ -94,7 +94,8 @@ pub struct Spec {
     pub limits: Limits,
     /// Streams.
     pub streams: Streams,
-    /// Where stderr goes with [`Streams::Piped`].
+    /// Where stderr goes with [`Streams::Piped`]: a file that is appended to, or a descriptor of the
+    /// caller's by its path in `/proc/self/fd`.
     pub stderr: Option<PathBuf>,
     /// Loopback ports on which the backend listens inside, handed out to the caller.
     pub listen: Vec<u16>,

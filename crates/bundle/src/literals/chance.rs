@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+/// Bytes of the longest value that is taken for a secret by its key.
+pub(super) const LONGEST: usize = 512;
+
 /// Words in a value that is written down to be replaced.
 const STANDS_FOR: [&str; 34] = [
     "example",
@@ -114,15 +117,14 @@ fn class(byte: u8) -> Class {
 /// Whether a value of 16 bytes or more looks drawn by chance: many different bytes, digits among
 /// letters, and no words. Names, paths, versions and identifiers are words.
 pub(super) fn drawn(value: &[u8]) -> bool {
+    if !(16..=LONGEST).contains(&value.len()) {
+        return false;
+    }
     let token = |b: &u8| b.is_ascii_alphanumeric() || b"_.+/=~-".contains(b);
     let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
     let letters = value.iter().filter(|b| b.is_ascii_alphabetic()).count();
     let least = if value.len() < 24 { 2 } else { 1 };
-    if !(16..=512).contains(&value.len())
-        || !value.iter().all(token)
-        || digits < least
-        || letters < 3
-    {
+    if !value.iter().all(token) || digits < least || letters < 3 {
         return false;
     }
     let enough = if value.len() < 20 { 3.1 } else { 3.3 };
@@ -131,10 +133,12 @@ pub(super) fn drawn(value: &[u8]) -> bool {
 
 /// Whether a password by itself is no word: long, and of three kinds of characters.
 pub(super) fn is_password(value: &[u8]) -> bool {
+    if !(12..=256).contains(&value.len()) {
+        return false;
+    }
     let kinds = [Class::Lower, Class::Upper, Class::Digit, Class::Other];
     let kinds = kinds.iter().filter(|kind| value.iter().any(|b| class(*b) == **kind)).count();
-    (12..=256).contains(&value.len())
-        && value.iter().all(u8::is_ascii_graphic)
+    value.iter().all(u8::is_ascii_graphic)
         && kinds >= 3
         && entropy(value) >= 3.0
         && changes(value) >= 0.25

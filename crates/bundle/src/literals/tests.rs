@@ -156,6 +156,49 @@ fn a_value_by_itself_has_its_key_beside_it() {
     }
 }
 
+/// As they stand in manifests of servers that people really share.
+#[test]
+fn a_value_is_found_within_a_word_of_a_command_and_an_address() {
+    let value = draw(ALNUM, 32, 11);
+    let words = [
+        "--env=API_KEY=V",
+        "API_KEY=V",
+        "X-Api-Key: V",
+        "Authorization:V",
+        "Authorization: token V",
+        "export API_KEY=V && run",
+        "{\"apiKey\":\"V\"}",
+        "https://mcp.corp.net/mcp?api_key=V",
+        "https://mcp.corp.net/mcp?a=b&corpApiKey=V&c=d",
+        "https://mcp.corp.net/mcp?key=V#x",
+        "Server=db;Password=V;Port=1",
+    ];
+    let at = |text: &str, context| {
+        let found = find(text.as_bytes(), context);
+        found.iter().map(|l| text[l.range.clone()].to_owned()).collect::<Vec<_>>()
+    };
+    for word in words {
+        let text = word.replace('V', &value);
+        assert_eq!(at(&text, Context::Value("args")), [value.as_str()], "{word}");
+        let toml = format!("args = [\"-x\", \"{}\"]\n", text.replace('"', "\\\""));
+        assert_eq!(at(&toml, Context::File("a.toml".as_ref())), [value.as_str()], "{toml}");
+        for other in ["${NAME}", "$NAME", "value", "/run/secrets/key-1", "your-key-goes-here-1"] {
+            let text = word.replace('V', other);
+            assert!(at(&text, Context::Value("args")).is_empty(), "{text}");
+        }
+    }
+    let comment = format!("# API_KEY={value}\n");
+    assert_eq!(at(&comment, Context::File("a.toml".as_ref())), [value.as_str()]);
+    for key in ["OPENAI_KEY", "AZURE_PAT", "API_TOKEN_2", "API_TOKEN2", "DB_PASS", "DB_PWD"] {
+        assert_eq!(at(&value, Context::Value(key)), [value.as_str()], "{key}");
+        assert_eq!(at(&format!("{key}={value}"), Context::Value("-e")), [value.as_str()], "{key}");
+    }
+    for key in ["PUBLIC_KEY", "CACHE_KEY", "MONKEY", "COMPASS", "PATH", "CSRF_TOKEN_1"] {
+        assert!(at(&value, Context::Value(key)).is_empty(), "{key}");
+    }
+    assert_eq!(at(&format!("token {value}"), Context::Value("Authorization")), [value]);
+}
+
 #[test]
 fn settings_need_no_quotes_and_code_does() {
     let text = format!("API_TOKEN={}\n", draw(ALNUM, 32, 9));
@@ -300,13 +343,13 @@ fn what_is_no_secret_is_not_found() {
     assert!(all.len() >= 200, "{}", all.len());
     let mut wrong = Vec::new();
     for text in &all {
-        for name in ["a.toml", "README.md", ".env", "a.yaml", "min.js"] {
+        for name in ["a.toml", "a.json", "README.md", ".env", "a.yaml", "min.js"] {
             for literal in find(text.as_bytes(), Context::File(name.as_ref())) {
                 wrong.push(format!("{name}: {literal:?} in {text}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {}: {wrong:#?}", wrong.len(), all.len() * 5);
+    assert!(wrong.is_empty(), "{} of {}: {wrong:#?}", wrong.len(), all.len() * 6);
 }
 
 #[test]
@@ -334,6 +377,8 @@ fn any_bytes_in_linear_time_and_bounded() {
         "Bearer ",
         "://a:",
         "token=\"",
+        "token=",
+        "a=:",
         "-----BEGIN PRIVATE KEY-----",
         "sk-",
         "\u{e9}\0",
@@ -341,6 +386,7 @@ fn any_bytes_in_linear_time_and_bounded() {
         let text = piece.repeat(2_000_000 / piece.len());
         let begun = std::time::Instant::now();
         assert!(find(text.as_bytes(), Context::File(".env".as_ref())).is_empty(), "{piece}");
+        assert!(find(text.as_bytes(), Context::File("a.toml".as_ref())).is_empty(), "{piece}");
         assert!(begun.elapsed().as_secs() < 20, "{piece}: {:?}", begun.elapsed());
     }
 }

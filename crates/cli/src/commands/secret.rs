@@ -7,6 +7,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use ringfence_bundle::SecretName;
 use ringfence_run::{SecretRow, State, Survey, survey};
 use ringfence_secrets::{Keychain, MAX_BYTES, Secret as Value};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
@@ -209,7 +210,7 @@ fn read(name: &SecretName) -> Result<Value, Failure> {
 }
 
 /// One line, byte for byte, since a terminal's own line holds 4 KiB at most.
-fn typed(from: &mut impl Read, bytes: &mut Zeroizing<Vec<u8>>) -> std::io::Result<()> {
+fn typed(from: &mut std::fs::File, bytes: &mut Zeroizing<Vec<u8>>) -> std::io::Result<()> {
     const INTERRUPT: u8 = 3;
     const END: u8 = 4;
     const KILL: u8 = 21;
@@ -218,10 +219,24 @@ fn typed(from: &mut impl Read, bytes: &mut Zeroizing<Vec<u8>>) -> std::io::Resul
         match from.read(&mut *byte) {
             Ok(0) => break,
             Ok(_) => match byte[0] {
-                b'\n' | b'\r' | END => break,
+                END => break,
+                b'\n' | b'\r' if more(from)? => {
+                    return Err(std::io::Error::other(
+                        "more than one line came; nothing was changed. A value over several lines \
+                         is read from a file: `ringfence secret set NAME < FILE`",
+                    ));
+                }
+                b'\n' | b'\r' => break,
                 INTERRUPT => return Err(std::io::Error::other("interrupted; nothing was changed")),
                 KILL => bytes.clear(),
-                8 | 127 => drop(bytes.pop()),
+                // The whole of a character, of which it is the last byte (RFC 3629).
+                8 | 127 => while bytes.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {},
+                other if other.is_ascii_control() && other != b'\t' => {
+                    return Err(std::io::Error::other(
+                        "a control character, such as that of an arrow key, is no part of a value \
+                         that is typed; nothing was changed",
+                    ));
+                }
                 other => bytes.push(other),
             },
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -229,6 +244,28 @@ fn typed(from: &mut impl Read, bytes: &mut Zeroizing<Vec<u8>>) -> std::io::Resul
         }
     }
     Ok(())
+}
+
+/// Whether something follows a line at once, as it does where a key of several lines is pasted. It is
+/// read here and thrown away: a shell would take it for commands.
+fn more(from: &mut std::fs::File) -> std::io::Result<bool> {
+    const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let mut any = false;
+    let mut rest = Zeroizing::new([0; 4096]);
+    loop {
+        let mut ready = [PollFd::new(from, PollFlags::IN)];
+        match poll(&mut ready, Some(&QUIET)) {
+            Ok(0) => return Ok(any),
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+            Ok(_) => {}
+        }
+        // The end of a terminal reads as nothing.
+        if from.read(&mut *rest)? == 0 {
+            return Ok(any);
+        }
+        any = true;
+    }
 }
 
 /// A terminal that shows nothing of what is typed and sends no signals, until this is dropped.

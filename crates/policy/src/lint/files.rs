@@ -1,6 +1,6 @@
 //! `[policy.filesystem]`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_bundle::{Pattern, Severity};
 
@@ -26,7 +26,7 @@ struct Scope {
     path: PathBuf,
 }
 
-pub(super) fn check(sides: &[Side<'_>; 2], report: &mut Report) {
+pub(super) fn check(sides: &[Side<'_>; 2], user_home: &Path, report: &mut Report) {
     let denials: Vec<Denial<'_>> = sides.iter().flat_map(denials).collect();
     if denials.len() <= MOST {
         for (n, denial) in denials.iter().enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn check(sides: &[Side<'_>; 2], report: &mut Report) {
         }
     }
     for key in ["read", "write"] {
-        let layers = sides.each_ref().map(|side| scopes(side, key));
+        let layers = sides.each_ref().map(|side| scopes(side, key, user_home));
         for (side, list) in sides.iter().zip(&layers) {
             let Some(list) = list.as_ref().filter(|list| list.len() <= MOST) else { continue };
             for (n, scope) in list.iter().enumerate() {
@@ -46,6 +46,11 @@ pub(super) fn check(sides: &[Side<'_>; 2], report: &mut Report) {
             && machine.len().max(bundle.len()) <= MOST
         {
             outside(&sides[1], key, bundle, machine, report);
+        }
+        for (side, list) in sides.iter().zip(&layers) {
+            let list = list.iter().flatten();
+            let signs = list.map(|scope| (scope.spot.keys.as_str(), scope.negative));
+            report.advise(side.layer, signs);
         }
     }
 }
@@ -61,7 +66,7 @@ fn denials<'a>(side: &'a Side<'a>) -> Vec<Denial<'a>> {
     .collect()
 }
 
-fn scopes(side: &Side<'_>, key: &str) -> Option<Vec<Scope>> {
+fn scopes(side: &Side<'_>, key: &str, user_home: &Path) -> Option<Vec<Scope>> {
     let files = &side.tables.filesystem;
     let list: &[Pattern] =
         if key == "read" { files.read.as_deref()? } else { files.write.as_deref()? };
@@ -69,7 +74,12 @@ fn scopes(side: &Side<'_>, key: &str) -> Option<Vec<Scope>> {
         let parsed = PathPattern::parse(&pattern.text).ok()?;
         let spot = side.spot(format!("policy.filesystem.{key}[{n}]"), &pattern.text, pattern.line);
         let path = subtree(&parsed.glob)?;
-        Some(Scope { spot, negative: parsed.negative, root: parsed.root, path })
+        // Both spellings of a folder of the home are that folder.
+        let (root, path) = match (parsed.root, user_home.strip_prefix("/")) {
+            (Root::Home, Ok(home)) => (Root::Absolute, home.join(path)),
+            (root, _) => (root, path),
+        };
+        Some(Scope { spot, negative: parsed.negative, root, path })
     };
     Some(list.iter().enumerate().filter_map(scope).collect())
 }

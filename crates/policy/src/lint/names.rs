@@ -86,6 +86,7 @@ pub(super) fn check(
             layers[0].iter().for_each(|list| known(list, table, manifest, report));
             layers[1].iter().for_each(|list| declared(list, table, manifest, report));
         }
+        layers.iter().flatten().for_each(|list| list.advise(report));
     }
     // The ceiling is a list like the others.
     if let Some(texts) = &machine.ceilings.credentials {
@@ -99,6 +100,15 @@ pub(super) fn check(
         let list =
             List { side: &sides[0], key: "credentials".to_owned(), entries: entries.collect() };
         alone(&list, TABLES[2], report);
+        list.advise(report);
+    }
+}
+
+impl List<'_> {
+    fn advise(&self, report: &mut Report) {
+        let sign = |entry: &'_ Entry| entry.pattern.negative;
+        let signs = self.entries.iter().map(|entry| (entry.spot.keys.as_str(), sign(entry)));
+        report.advise(self.side.layer, signs);
     }
 }
 

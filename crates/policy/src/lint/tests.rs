@@ -194,6 +194,39 @@ fn a_long_list_is_bounded() {
     assert!(began.elapsed().as_secs() < 120, "{:?}", began.elapsed());
 }
 
+/// A list of denials alone, an empty one and none mean three different things.
+#[test]
+fn advice_never_widens() {
+    let helps = |machine: &str, bundle: &str| -> Vec<String> {
+        let found = check(machine, bundle);
+        found.into_iter().map(|d| d.help.unwrap_or_default()).collect()
+    };
+    let list = |text: &str| helps(&format!("[policy.tools]\nsearch = [{text}]\n"), "");
+    assert_eq!(list("\"find\", \"!f*\", \"list\"")[0].find("!*"), None, "control");
+    for text in ["\"find\", \"!f*\"", "\"find\", \"list\", \"!f*\", \"!l*\"", "\"$\", \"!a\""] {
+        let help = list(text);
+        assert!(help.iter().all(|help| help.contains("\"!*\"")), "{text}: {help:?}");
+    }
+    let empty = list("\"$\"");
+    assert!(empty[0].contains("`[]`"), "{empty:?}");
+    let emptied = helps("[policy.tools]\n\"*\" = [\"!a*\"]\nsearch = [\"!ab\"]\n", "");
+    assert!(emptied[0].contains("take the list out"), "{emptied:?}");
+    let moot =
+        helps("[policy.tools]\n\"*\" = [\"a\"]\n", "[policy.tools]\nsearch = [\"b\", \"!c\"]\n");
+    assert!(moot.iter().all(|help| help.contains("\"!*\"")), "{moot:?}");
+    let write = helps("[policy.filesystem]\nwrite = [\"src/a\", \"!src\"]\n", "");
+    assert!(write[0].contains("\"!*\""), "{write:?}");
+}
+
+#[test]
+fn a_folder_of_the_home_is_the_same_by_both_its_names() {
+    let scope = |text: &str| format!("[policy.filesystem]\nread = [\"**\", \"{text}\"]\n");
+    for (above, below) in [("~/data/**", "/home/u/data/x"), ("/home/u/data/**", "~/data/x")] {
+        bundle(&scope(above), &scope(below), &[]);
+        bundle(&scope(above), &scope("~/other"), &[("moot-rule", W, 2)]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
@@ -225,7 +258,7 @@ proptest! {
             let Some(at) = line.checked_sub(3).filter(|at| *at < lists.len()) else { continue };
             let mut rest = lists.clone();
             let gone = rest.remove(at);
-            // A list may not lose its last pattern of a sign: that would mean another thing.
+            // A list that lost its last pattern of a sign would mean another thing.
             let sign = |list: &[String]| {
                 (list.iter().any(|t| t.starts_with('!')), list.iter().any(|t| !t.starts_with('!')))
             };
@@ -238,6 +271,102 @@ proptest! {
                 let (with, without) =
                     (whole.tool(&id, name).allowed, less.tool(&id, name).allowed);
                 prop_assert_eq!(with, without, "{} {} {}", gone, name, finding.rule);
+            }
+        }
+    }
+}
+
+type Lists = Vec<(&'static str, Vec<String>)>;
+
+/// `[policy.egress]` or `[policy.secrets]` of one layer, a pattern on each line.
+fn written(table: &str, lists: &Lists) -> String {
+    let list = |(key, patterns): &(&str, Vec<String>)| {
+        let lines: String = patterns.iter().map(|text| format!("{text:?},\n")).collect();
+        format!("\"{key}\" = [\n{lines}]\n")
+    };
+    format!("[policy.{table}]\n{}", lists.iter().map(list).collect::<String>())
+}
+
+/// Which pattern stands on a line of that.
+fn on_line(lists: &Lists, line: usize) -> Option<(usize, usize)> {
+    let mut first = 3;
+    for (nth, (_, patterns)) in lists.iter().enumerate() {
+        if (first..first + patterns.len()).contains(&line) {
+            return Some((nth, line - first));
+        }
+        first += patterns.len() + 2;
+    }
+    None
+}
+
+fn lists(pattern: &'static str) -> impl Strategy<Value = Lists> {
+    let list = || prop::option::of(prop::collection::vec(pattern, 0..4));
+    (list(), list(), list()).prop_map(|(everyone, agent, search)| {
+        let all = [("*", everyone), ("agent", agent), ("search", search)];
+        all.into_iter().filter_map(|(key, list)| Some((key, list?))).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// The same over both layers, hosts with ports, and secrets, with what is declared.
+    #[test]
+    fn what_is_called_superfluous_in_either_layer_is(
+        hosts in (lists("!?[ab*?](\\.[ab*])?(:80|:443)?"), lists("!?[ab*?](\\.[ab*])?(:80|:443)?")),
+        secrets in (lists("!?[AB*?]{1,3}"), lists("!?[AB*?]{1,3}")),
+        declared in prop::collection::vec("\\.?[ab]\\.[ab](:8443)?", 0..3),
+        names in prop::collection::vec("[ab](\\.[ab]){0,2}", 6),
+        variables in prop::collection::vec("[ABC]{1,3}", 6),
+    ) {
+        use crate::Principal;
+        use ringfence_bundle::{Host, SecretName};
+        let own = format!(
+            "version = 1\n[sandbox]\ncredentials = [\"A\", \"BA\"]\n[sandbox.network]\negress = \"restricted\"\n\
+             allowed_hosts = {declared:?}\n[servers.search]\ntype = \"stdio\"\ncommand = \"x\"\n\
+             allowed_hosts = {declared:?}\n"
+        );
+        let compiled = |table: &str, (machine, bundle): &(Lists, Lists)| {
+            let machine = MachinePolicy::parse(Path::new("machine.toml"), &written(table, machine)).unwrap();
+            let text = format!("{own}{}", written(table, bundle));
+            let (manifest, _) = parse_manifest(Path::new("ringfence.toml"), &text, None).ok()?;
+            let found = lint(&machine, Some(&manifest), "/home/u".as_ref(), "/home/u/.ringfence".as_ref());
+            let rules = Ruleset::compile(&machine, &manifest).ok()?;
+            let mut answers = Vec::new();
+            for who in [Principal::Agent, Principal::Server(crate::properties::generate::id("search"))] {
+                for name in &names {
+                    for port in [80, 443, 8443] {
+                        answers.push(rules.egress(&who, &Host::Name(name.clone()), port).allowed);
+                    }
+                }
+                for name in &variables {
+                    answers.push(rules.secret(&who, &SecretName::parse(name).unwrap()).allowed);
+                }
+            }
+            Some((found, answers))
+        };
+        for (table, both) in [("egress", &hosts), ("secrets", &secrets)] {
+            let Some((found, whole)) = compiled(table, both) else { continue };
+            for finding in found {
+                let Some(at) = finding.at.as_ref() else { continue };
+                let mut less = both.clone();
+                let machine = at.file.ends_with("machine.toml");
+                let side = if machine { &mut less.0 } else { &mut less.1 };
+                let head = if machine { 0 } else { own.lines().count() };
+                let Some((list, nth)) = at.line.checked_sub(head).and_then(|line| on_line(side, line)) else { continue };
+                let kept = side[list].1.clone();
+                let gone = side[list].1.remove(nth);
+                // What is left would mean another thing: then the help says so.
+                let allows = |list: &[String]| list.iter().any(|t| !t.starts_with('!'));
+                let left = &side[list].1;
+                if left.is_empty() || allows(&kept) && !allows(left) {
+                    let words = ["\"!*\"", "`[]`", "take the list out"];
+                    let help = finding.help.unwrap_or_default();
+                    prop_assert!(words.iter().any(|word| help.contains(word)), "{} {}: {}", gone, finding.rule, help);
+                    continue;
+                }
+                let Some((_, answers)) = compiled(table, &less) else { continue };
+                prop_assert_eq!(&answers, &whole, "{} of {:?} {} {}", gone, kept, finding.rule, finding.message);
             }
         }
     }

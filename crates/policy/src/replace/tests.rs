@@ -58,7 +58,23 @@ fn each_step_is_taken_back_byte_for_byte() {
     assert!(Replacement::undo(home.path()).is_err());
     let left: Vec<_> =
         fs::read_dir(home.path()).unwrap().flatten().map(|e| e.file_name()).collect();
-    assert_eq!(left.len(), 2, "{left:?}");
+    assert_eq!(left.len(), 3, "the file, and what each undo took away: {left:?}");
+}
+
+#[test]
+fn no_edit_is_lost_by_the_next_undo() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("machine.toml");
+    for edit in ["# one\n", "# two\n", "# one\n"] {
+        apply(home.path(), "ci");
+        fs::write(&file, edit).unwrap();
+        let kept = Replacement::undo(home.path()).unwrap().apply().unwrap().unwrap();
+        assert_eq!(fs::read_to_string(kept).unwrap(), edit);
+    }
+    let undone = |name: &str| fs::read_to_string(home.path().join(name)).unwrap();
+    assert_eq!(undone("machine.toml.undone"), "# one\n");
+    assert_eq!(undone("machine.toml.undone-2"), "# two\n");
+    assert!(!home.path().join("machine.toml.undone-3").exists(), "the same bytes are kept once");
 }
 
 #[test]
