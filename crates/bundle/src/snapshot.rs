@@ -182,7 +182,8 @@ impl Snapshot {
     pub fn drift(&self, objects: &Objects) -> Result<Vec<Drift>, Error> {
         let Found { here, elsewhere } = pins::found(self)?;
         let mut drift: Vec<Drift> = Vec::new();
-        let pinned = |(kind, name): &pins::Name| self.lock.as_ref()?.digest(*kind, name);
+        let rows = self.lock.as_ref().map(Lock::rows).unwrap_or_default();
+        let pinned = |(kind, name): &pins::Name| Some(rows.get(&(*kind, name.as_str()))?.digest);
         let mut add = |key: &pins::Name, reason, found| {
             let (pinned, (kind, name)) = (pinned(key), key.clone());
             drift.push(Drift { kind, name, reason, pinned, found });
