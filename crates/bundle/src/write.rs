@@ -103,6 +103,8 @@ fn create(folder: &OwnedFd, name: &str, text: &str) -> std::io::Result<()> {
 pub fn write_layer(snapshot: &Snapshot, layer: Layer, text: &str) -> Result<PathBuf, Error> {
     let path = snapshot.folder().join(layer.file());
     let fail = |source| Error::Write { path: path.clone(), source };
+    let folder = open_alone(snapshot).map_err(fail)?;
+    // Only now that nobody else who waits for the folder writes here.
     let (manifest, local, _) = read_three(&snapshot.project).map_err(fail)?;
     let now = match layer {
         Layer::Manifest => Some(manifest),
@@ -111,14 +113,19 @@ pub fn write_layer(snapshot: &Snapshot, layer: Layer, text: &str) -> Result<Path
     if now.as_deref() != snapshot.layer(layer) {
         return Err(fail(std::io::Error::other("it was changed while it was looked at")));
     }
-    replace(snapshot, layer.file(), text).map_err(fail)?;
+    put(&folder, layer.file(), text, RenameFlags::empty()).map_err(fail)?;
     Ok(path)
 }
 
 fn replace(snapshot: &Snapshot, name: &str, text: &str) -> std::io::Result<()> {
+    put(&open_alone(snapshot)?, name, text, RenameFlags::empty())
+}
+
+/// The bundle's folder, with others who write in it waited for.
+fn open_alone(snapshot: &Snapshot) -> std::io::Result<OwnedFd> {
     let folder = open_folder(&files::open_root(&snapshot.project)?)?;
     alone(&folder);
-    put(&folder, name, text, RenameFlags::empty())
+    Ok(folder)
 }
 
 /// Puts a whole, synced file in place in one step.
