@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_bundle::{
-    Drift, Egress, HostRule, Isolation, Lock, Manifest, OnTimeout, Pattern, Pin, SecretName,
+    Drift, Egress, HostRule, Isolation, Kind, Lock, Manifest, OnTimeout, Pattern, Pin, SecretName,
     Server, Source, Template, Transport, Who, floor, named,
 };
 use serde::Serialize;
@@ -202,6 +202,8 @@ pub struct Content {
     pub name: String,
     /// Where it comes from; of a setting, its value as JSON.
     pub source: String,
+    /// Whether the lock's word is all there is for that: this machine did not bring it from there.
+    pub unseen_origin: bool,
 }
 
 /// Builds the card of a review.
@@ -291,7 +293,7 @@ pub(super) fn card(review: &Review) -> Card {
                 command: hook.command.clone(),
             })
             .collect(),
-        content: content(manifest),
+        content: content(manifest, review.unseen_origins()),
         pins: pins.cloned().collect(),
         drift: review.drift().to_vec(),
         locked: snapshot.lock.is_some(),
@@ -315,7 +317,7 @@ fn project_files(review: &Review) -> BTreeMap<String, Vec<String>> {
         let inside = real.strip_prefix(&snapshot.project).ok().and_then(|path| path.to_str());
         let pinned = |path: &&str| {
             let lock = snapshot.lock.as_ref();
-            lock.is_some_and(|lock| lock.pin(ringfence_bundle::Kind::Program, path).is_some())
+            lock.is_some_and(|lock| lock.pin(Kind::Program, path).is_some())
         };
         if let Some(path) = inside.filter(pinned) {
             found.entry(whose(&who)).or_default().push(path.to_owned());
@@ -420,9 +422,12 @@ fn limits(manifest: &Manifest) -> Vec<Limit> {
         .collect()
 }
 
-fn content(manifest: &Manifest) -> Vec<Content> {
+fn content(manifest: &Manifest, unseen: &[(Kind, String)]) -> Vec<Content> {
     let mut content = Vec::new();
-    let mut add = |kind, name: String, source: String| content.push(Content { kind, name, source });
+    let mut add = |kind: &'static str, name: String, source: String| {
+        let unseen_origin = unseen.iter().any(|(its, id)| its.as_str() == kind && *id == name);
+        content.push(Content { kind, name, source, unseen_origin });
+    };
     for (name, it) in &manifest.instructions {
         add("instruction", name.to_string(), source(it));
     }

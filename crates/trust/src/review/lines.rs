@@ -235,9 +235,14 @@ impl Card {
         );
         lines.list(
             "Content",
-            self.content
-                .iter()
-                .map(|it| format!("{} {}: {}", it.kind, text(&it.name), text(&it.source))),
+            self.content.iter().map(|it| {
+                let unseen = match (it.unseen_origin, it.source.starts_with("git ")) {
+                    (false, _) => "",
+                    (true, true) => "  (by the lock's word; `ringfence fetch` looks)",
+                    (true, false) => "  (by the lock's word)",
+                };
+                format!("{} {}: {}{unseen}", it.kind, text(&it.name), text(&it.source))
+            }),
         );
         if self.locked {
             lines.list(

@@ -14,7 +14,7 @@ fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
     }];
     let missing = vec![(Who::Agent, "`python` was not found".to_owned())];
     let programs = Programs { found, missing };
-    card_of(&Review::new(snapshot.clone(), programs, state, drift.to_vec(), None))
+    card_of(&Review::new(snapshot.clone(), programs, state, drift.to_vec(), None, Vec::new()))
 }
 
 const FULL: &str = r#"
