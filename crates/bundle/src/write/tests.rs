@@ -82,3 +82,19 @@ fn two_who_set_at_once_do_not_undo_each_other() {
         assert!(one != other, "one writes, and the other is told: {one} {other}");
     }
 }
+
+#[test]
+fn who_keeps_the_folder_locked_stops_nobody() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    write_first(dir.path(), "version = 1\n").expect("written");
+    let snapshot = Snapshot::read(dir.path()).expect("read");
+    let folder = dir.path().join(".ringfence");
+    fs::write(folder.join("ringfence.lock.17.new"), "half").expect("written");
+    let held = fs::File::open(&folder).expect("opened");
+    held.lock().expect("locked");
+    write_lock(&snapshot, "version = 1\n").expect("written all the same");
+    assert!(folder.join("ringfence.lock.17.new").exists(), "it may be somebody's");
+    drop(held);
+    write_lock(&snapshot, "version = 1\n").expect("written");
+    assert!(!folder.join("ringfence.lock.17.new").exists(), "control");
+}
