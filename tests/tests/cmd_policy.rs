@@ -306,6 +306,8 @@ fn a_preset_narrows_a_run() {
         fs::remove_file(project.state().join("machine.toml")).expect("our own file");
         project.lock();
         project.trust();
+        project.lock_tools().done();
+        project.trust();
         let script = "m = Mcp('search')\nm.call('raw', 'raw')\nm.call('gone', 'row_delete')\n\
                       attempt('write', lambda: write('src/new'))\n";
         project.file("src/a", "");

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use ringfence_bundle::{Drift, Objects, Program, Programs, Snapshot, Who};
+use ringfence_bundle::{Drift, Lock, Objects, Program, Programs, Snapshot, ToolPin, ToolPins, Who};
 
 use super::card::card as card_of;
 use super::{Card, Review, Tools, shown, shown_line};
@@ -199,11 +199,11 @@ fn what_indents_a_line_stays_and_what_ends_it_shows() {
 const TOOL: &str = r#"{"name":"find","description":"Finds\u202e things.","inputSchema":{"type":"object","properties":{"q":{"type":"string"},"n":{"type":"integer","description":"How many\u202e?"}},"required":["q"]},"annotations":{"readOnlyHint":true}}"#;
 
 /// What the lock has of the server `search`.
-fn pins(definition: serde_json::Value, instructions: Option<&str>) -> ringfence_bundle::ToolPins {
-    ringfence_bundle::ToolPins {
+fn pins(definition: serde_json::Value, instructions: Option<&str>) -> ToolPins {
+    ToolPins {
         server: ringfence_bundle::Id::parse("search").unwrap(),
         instructions: instructions.map(str::to_owned),
-        tools: vec![ringfence_bundle::ToolPin::of(definition).unwrap()],
+        tools: vec![ToolPin::of(definition).unwrap()],
     }
 }
 
@@ -246,8 +246,7 @@ fn pinned_tools_are_on_the_card() {
     let objects = Objects::of(Path::new("/nonexistent"));
     std::fs::create_dir_all(folder.path().join("tools")).unwrap();
     std::fs::write(folder.path().join("tools/quiet"), "#!/bin/sh\n").unwrap();
-    let mut lock =
-        ringfence_bundle::Lock::compute(&snapshot, &objects, &Default::default()).unwrap();
+    let mut lock = Lock::compute(&snapshot, &objects, &Default::default()).unwrap();
     let definition = serde_json::from_str(TOOL).unwrap();
     lock.tools.push(pins(definition, Some("Call me \u{1b}[2J first.")));
     let text = lock.render();
