@@ -18,7 +18,7 @@ mod named;
 #[cfg(test)]
 mod tests;
 
-pub use named::{Named, named, of_project};
+pub use named::{Named, named, of_project, unpinned};
 
 /// The command that stands for the running program itself.
 pub const OWN_NAME: &str = "ringfence";

@@ -1,6 +1,6 @@
 //! Which files of a project the manifest's commands name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -140,8 +140,7 @@ pub fn named(manifest: &Manifest, project: &Path) -> Vec<Named> {
     }
     for (id, server) in &manifest.servers {
         let Transport::Stdio { command, args, .. } = &server.transport else { continue };
-        let literal = |arg: &Template| arg.render(|_| Err::<&str, _>(())).ok();
-        let args: Vec<String> = args.iter().filter_map(literal).collect();
+        let args = literals(args);
         of_words(project, command, &args, &mut room, &mut |path, part| {
             let key = match part {
                 Part::Program => format!("servers.{id}.command"),
@@ -166,6 +165,86 @@ pub fn named(manifest: &Manifest, project: &Path) -> Vec<Named> {
 pub fn of_project(manifest: &Manifest, project: &Path) -> BTreeMap<String, String> {
     let named = named(manifest, project).into_iter();
     named.filter_map(|(_, path, keys)| Some((within(project, &path)?, keys))).collect()
+}
+
+/// Files that say what a program starts or where it gets it from, by the programs that read them.
+const STEERS: [(&[&str], &[&str]); 4] = [
+    (
+        &["bun", "bunx", "deno", "node", "npm", "npx", "pnpm", "ts-node", "tsx", "yarn"],
+        &[
+            ".npmrc",
+            ".yarnrc.yml",
+            "bunfig.toml",
+            "deno.json",
+            "deno.jsonc",
+            "package.json",
+            "tsconfig.json",
+        ],
+    ),
+    (
+        &["hatch", "pdm", "pipenv", "pipx", "poetry", "python", "rye", "uv", "uvx"],
+        &[".python-version", "Pipfile", "pyproject.toml", "uv.toml"],
+    ),
+    (&["cargo"], &[".cargo/config.toml", "Cargo.toml", "build.rs"]),
+    (&["just", "make"], &["GNUmakefile", "Makefile", "justfile", "makefile"]),
+];
+
+/// What of the project the agent and each stdio server name or are steered by, and [`of_project`] does
+/// not have: folders, files that do not look like code, and what an interpreter reads beside
+/// (`package.json`, `.npmrc`, `pyproject.toml`). For the eye: it may be changed without a question.
+#[must_use]
+pub fn unpinned(manifest: &Manifest, project: &Path) -> BTreeMap<Who, BTreeSet<String>> {
+    let pinned = of_project(manifest, project);
+    let mut room = MOST_VALUES;
+    let mut found: BTreeMap<Who, BTreeSet<String>> = BTreeMap::new();
+    for (who, program, args) in commands(manifest) {
+        let words = || std::iter::once(&program).chain(&args);
+        let shell = words().any(|word| is_one_of(word, &SHELLS));
+        let mut values = values(&args, shell);
+        values.truncate(room);
+        room -= values.len();
+        let mut bases = vec![project.to_owned()];
+        let folders = values.iter().map(|value| project.join(value)).filter(|path| path.is_dir());
+        bases.extend(folders.take(MOST_FOLDERS));
+        let read = |(programs, _): &&(&[&str], &[&str])| {
+            words().chain(&values).any(|word| is_one_of(word, programs))
+        };
+        let beside = STEERS.iter().filter(read).flat_map(|(_, files)| *files);
+        let steers = bases.iter().flat_map(|base| beside.clone().map(|file| base.join(file)));
+        let named = values.iter().map(|value| project.join(value));
+        for path in steers.chain(named) {
+            let Some(name) = within(project, &path).filter(|name| !pinned.contains_key(name))
+            else {
+                continue;
+            };
+            let end = if path.is_dir() { "/" } else { "" };
+            found.entry(who.clone()).or_default().insert(format!("{name}{end}"));
+        }
+    }
+    found
+}
+
+/// The commands of the agent, where it is one of the known interpreters, and of each stdio server.
+fn commands(manifest: &Manifest) -> Vec<(Who, String, Vec<String>)> {
+    let mut all = Vec::new();
+    let command = &manifest.sandbox.command;
+    let started = interpreted(command);
+    if let Some(program) =
+        command.len().checked_sub(started.len() + 1).and_then(|at| command.get(at))
+        && is_one_of(program, &INTERPRETERS)
+    {
+        all.push((Who::Agent, program.clone(), started.to_vec()));
+    }
+    for (id, server) in &manifest.servers {
+        let Transport::Stdio { command, args, .. } = &server.transport else { continue };
+        all.push((Who::Server(id.to_string()), command.clone(), literals(args)));
+    }
+    all
+}
+
+/// The arguments that hold no reference.
+fn literals(args: &[Template]) -> Vec<String> {
+    args.iter().filter_map(|arg| arg.render(|_| Err::<&str, _>(())).ok()).collect()
 }
 
 /// Where in a command a path stands.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_bundle::{
     Drift, Egress, HostRule, Isolation, Kind, Lock, Manifest, OnTimeout, Pattern, Pin, SecretName,
-    Server, Source, Template, Transport, Who, floor, named,
+    Server, Source, Template, Transport, Who, floor, named, unpinned,
 };
 use serde::Serialize;
 
@@ -35,6 +35,8 @@ pub struct Card {
     pub command: Vec<String>,
     /// Files of the project that it runs and that the lock pins.
     pub agent_files: Vec<String>,
+    /// What else of the project its command names or is steered by, and nothing pins.
+    pub agent_unpinned: Vec<String>,
     /// Adapter whose state is kept between runs.
     pub keeps_state_of: Option<String>,
     /// Where the agent itself may connect to.
@@ -138,6 +140,8 @@ pub struct ServerCard {
     pub methods: Vec<String>,
     /// Files of the project that it runs and that the lock pins.
     pub project_files: Vec<String>,
+    /// What else of the project its command names or is steered by, and nothing pins.
+    pub unpinned_files: Vec<String>,
     /// What the lock pins of its tools; `None`: what it offers is not pinned.
     pub pinned_tools: Option<ToolsCard>,
 }
@@ -211,6 +215,7 @@ pub(super) fn card(review: &Review) -> Card {
     let snapshot = review.snapshot();
     let manifest = &snapshot.manifest;
     let ours = project_files(review);
+    let mut others = unpinned(manifest, &snapshot.project);
     let program = |it: &ringfence_bundle::Program| ProgramCard {
         whose: whose(&it.who),
         path: it.path.to_string_lossy().into_owned(),
@@ -248,13 +253,16 @@ pub(super) fn card(review: &Review) -> Card {
             egress: manifest.sandbox.network.egress,
             hosts: hosts(&manifest.sandbox.network.allowed_hosts),
         },
+        agent_unpinned: others.remove(&Who::Agent).into_iter().flatten().collect(),
         agent_files: ours.get("agent").cloned().unwrap_or_default(),
         servers: manifest
             .servers
             .iter()
             .map(|(name, it)| {
                 let files = ours.get(&format!("server {name}")).cloned().unwrap_or_default();
-                server(name.as_str(), it, files, snapshot.lock.as_ref())
+                let card = server(name.as_str(), it, files, snapshot.lock.as_ref());
+                let others = others.remove(&Who::Server(name.to_string()));
+                ServerCard { unpinned_files: others.into_iter().flatten().collect(), ..card }
             })
             .collect(),
         programs: review.programs().found.iter().map(program).collect(),
@@ -342,6 +350,7 @@ fn server(name: &str, server: &Server, files: Vec<String>, lock: Option<&Lock>) 
         tools,
         methods: server.methods.clone(),
         project_files: files,
+        unpinned_files: Vec::new(),
         pinned_tools: lock.and_then(|lock| lock.tools_of(name)).map(tools_card),
     };
     match &server.transport {

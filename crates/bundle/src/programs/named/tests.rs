@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::of_project;
+use super::{of_project, unpinned};
 use crate::parse_manifest;
 
 /// What a manifest's commands name in a project that holds these files.
@@ -94,6 +94,34 @@ fn an_agent_that_another_program_starts_is_found() {
     assert_eq!(command(r#"["timeout", "60", "/usr/bin/python3.13t", "main.py"]"#), found);
     assert_eq!(command(r#"["sh", "-c", "python3 main.py"]"#), found);
     assert!(command(r#"["env", "A=1", "editor", "main.py"]"#).is_empty());
+}
+
+#[test]
+fn what_steers_a_command_and_is_not_pinned_is_told() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let project = dir.path().canonicalize().expect("real");
+    for file in
+        ["package.json", ".npmrc", "pyproject.toml", "w/pyproject.toml", "w/server.py", "conf.yaml"]
+    {
+        fs::create_dir_all(project.join(file).parent().expect("a parent")).expect("made");
+        fs::write(project.join(file), "{}").expect("written");
+    }
+    for (command, args, expected) in [
+        ("npx", r#"["-y", "@x/y"]"#, &[".npmrc", "package.json"][..]),
+        (
+            "uv",
+            r#"["--directory", "w", "run", "server.py"]"#,
+            &["pyproject.toml", "w/", "w/pyproject.toml"],
+        ),
+        ("sh", r#"["-c", "exec npx x"]"#, &[".npmrc", "package.json"]),
+        ("tool", r#"["--config=conf.yaml", "/etc/passwd", "absent", "."]"#, &["conf.yaml"]),
+        ("tool", r#"["w/server.py"]"#, &[]),
+    ] {
+        let text = format!("version = 1\n{}\n", server(command, args));
+        let (manifest, _) = parse_manifest(Path::new("m"), &text, None).expect("a manifest");
+        let found: Vec<_> = unpinned(&manifest, &project).into_values().flatten().collect();
+        assert_eq!(found, expected, "{command} {args}");
+    }
 }
 
 #[test]
