@@ -310,6 +310,10 @@ fn look(path: &Path, known: Option<Digest>) -> Result<(Vec<OsString>, Digest), E
             Err(error) => return Err(fail(error.to_string())),
         }
     }
+    if head.len() == HEAD && head.starts_with(b"#!") && !head.contains(&b'\n') {
+        // What it starts is then not what it says.
+        return Err(fail("has a first line that is longer than the kernel reads".to_owned()));
+    }
     let digest = known.unwrap_or_else(|| Digest::framed("machine-program", &[&hash.finalize()]));
     Ok((first_line(&head), digest))
 }

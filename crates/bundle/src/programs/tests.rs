@@ -105,6 +105,8 @@ fn a_first_line_is_read_as_the_kernel_and_env_read_it() {
     ] {
         assert_eq!(brings(line), None, "{line}");
     }
+    assert_eq!(brings(&format!("#!/bin/sh {}", "x".repeat(240))), Some(true), "control");
+    assert_eq!(brings(&format!("#!/bin/sh {}", "x".repeat(250))), None, "longer than is read");
     assert_eq!(brings("no such line"), Some(false), "control");
 }
 
