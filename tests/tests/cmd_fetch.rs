@@ -140,6 +140,35 @@ fn other_bytes_than_the_pinned_are_refused_and_both_named() {
 }
 
 #[test]
+fn bytes_that_are_here_for_anothers_sake_are_not_taken_for_a_repositorys() {
+    each_user(|who| {
+        let host = GitHost::new();
+        let first = host.commit("skills", &[(SKILL, "first\n")]);
+        let here = project(who, &host, &from_git(&host, "main"));
+        here.ringfence(&["lock", "--fetch"]).ok().done();
+        let lock = lock_of(&here);
+        const WORD: &str = "by the lock's word";
+        let card = here.ringfence(&["trust", "--preview"]).ok();
+        assert!(
+            card.stdout.contains("skill sum") && !card.stdout.contains(WORD),
+            "{}",
+            card.stdout
+        );
+        // The lock says another commit, and the store has these bytes.
+        let second = host.commit("skills", &[(SKILL, "second\n")]);
+        here.file(".ringfence/ringfence.lock", lock.replace(&first, &second));
+        let card = here.ringfence(&["trust", "--preview"]).ok();
+        assert!(card.stdout.contains(WORD), "{}", card.stdout);
+        here.ringfence(&["fetch"]).expect(3).says(&["sum"]).done();
+        // They are said to come from where they came from.
+        here.file(".ringfence/ringfence.lock", &lock);
+        let asked = host.seen().len();
+        here.ringfence(&["fetch"]).ok().done();
+        assert_eq!(host.seen().len(), asked, "control: what is known is not asked for");
+    });
+}
+
+#[test]
 fn without_a_lock_or_with_a_host_that_is_gone_it_says_so() {
     each_user(|who| {
         let host = GitHost::new();

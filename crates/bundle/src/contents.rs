@@ -5,7 +5,10 @@ use std::os::fd::AsFd;
 use crate::files::{self, ReadError};
 use crate::manifest::Source;
 use crate::snapshot::{FOLDER, MANIFEST};
-use crate::{Blob, Content, Drift, Error, Form, Kind, Objects, Place, Snapshot, pins, programs};
+use crate::{
+    Blob, Content, Drift, Error, Form, Kind, Objects, Place, Snapshot, check_relative, pins,
+    programs,
+};
 
 impl Snapshot {
     /// The bytes of a declared thing as they are now: beside the manifest, in the project, or, for
@@ -29,7 +32,10 @@ impl Snapshot {
                 let digest = self.lock.as_ref().and_then(|lock| lock.digest(kind, name));
                 return digest.map_or(Ok(None), |digest| objects.read(kind, &digest));
             }
-            None if kind == Kind::Program => (self.project.clone(), name.to_owned()),
+            // A lock that was written by hand may name anything.
+            None if kind == Kind::Program && check_relative(&format!("./{name}")).is_ok() => {
+                (self.project.clone(), name.to_owned())
+            }
             None => return Ok(None),
         };
         let read = || files::content(files::open_root(&folder)?.as_fd(), &path);

@@ -78,7 +78,10 @@ impl Scanner {
         if self.binary || (self.found.is_some() && self.reading == Reading::Prose) {
             return 0;
         }
-        if self.pending.is_none() && plain(bytes) {
+        if self.pending.is_none()
+            && plain(bytes)
+            && !(self.reading == Reading::Prose && bytes.contains(&b'\r'))
+        {
             self.offset += bytes.len() as u64;
             self.before = bytes.last().map_or(self.before, |byte| char::from(*byte));
             self.rtl &= !bytes.contains(&b'\n');
@@ -129,7 +132,9 @@ impl Scanner {
         loop {
             if self.pending.is_none() {
                 // Most of any text.
-                let run = rest.bytes().position(odd).unwrap_or(rest.len());
+                let prose = self.reading == Reading::Prose;
+                let run = rest.bytes().position(|byte| odd(byte) || (prose && byte == b'\r'));
+                let run = run.unwrap_or(rest.len());
                 let (run, more) = rest.split_at(run);
                 self.before = run.bytes().last().map_or(self.before, char::from);
                 self.rtl = self.rtl && !run.contains('\n');
@@ -144,6 +149,8 @@ impl Scanner {
             self.offset += c.len_utf8() as u64;
             match c {
                 '\n' => self.rtl = false,
+                // By itself it takes a terminal back to the begin of the line, which is then written over.
+                '\r' if self.reading == Reading::Prose => self.pending = Some((c, self.before, at)),
                 '\t' | '\r' | '\u{c}' | ' '..='~' => {}
                 c if c.is_ascii() => {
                     if self.reading == Reading::Prose {
@@ -216,6 +223,7 @@ fn judge(c: char, base: char, at: u64, rtl: bool) -> Verdict {
 /// Whether what follows makes it needed. `None` is the end of the text.
 fn fits(c: char, base: char, next: Option<char>) -> bool {
     match c {
+        '\r' => matches!(next, Some('\n' | '\r')),
         '\u{fe0f}' => next == Some('\u{20e3}'),
         '\u{200d}' if joins_emoji(base) => next.is_some_and(|c| tables().pictures.holds(c)),
         // Within a word, or at its end, where it shapes the last letter.

@@ -82,7 +82,7 @@ pub use places::Places;
 pub use preference::{Layer, preferences, set_preference};
 pub use programs::{
     Named, OWN_NAME, Program, Programs, SANDBOX_PATH, Who, Whose, named, of_project, on_machine,
-    resolve_program,
+    resolve_program, unpinned,
 };
 pub use reserved::reserved_variable;
 pub use schema::schema;

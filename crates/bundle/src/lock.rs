@@ -214,6 +214,13 @@ impl Lock {
         self.pins.iter().find(|pin| pin.kind == kind && pin.name == name)
     }
 
+    /// Every row by kind and name, for whoever asks for many: a hostile lock may have a hundred
+    /// thousand.
+    #[must_use]
+    pub fn rows(&self) -> BTreeMap<(Kind, &str), &Pin> {
+        self.pins.iter().map(|pin| ((pin.kind, pin.name.as_str()), pin)).collect()
+    }
+
     /// The digest of one row, if there is one.
     #[must_use]
     pub fn digest(&self, kind: Kind, name: &str) -> Option<Digest> {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::files::{self, ReadError};
-use crate::{Digest, Error, Form, Kind, pins};
+use crate::{Digest, Error, Form, Kind, Origin, pins};
 
 #[cfg(test)]
 mod tests;
@@ -59,6 +59,20 @@ impl Objects {
     pub fn place(&self, kind: Kind, digest: &Digest) -> PathBuf {
         let hex = digest.hex();
         self.root.join(kind.as_str()).join(&hex[..2]).join(&hex[2..])
+    }
+
+    /// The file in an object's folder that says that this machine brought these bytes from there itself.
+    #[must_use]
+    pub fn origin_note(&self, kind: Kind, digest: &Digest, origin: &Origin) -> PathBuf {
+        self.place(kind, digest).join("origins").join(origin.digest().hex())
+    }
+
+    /// Whether this machine brought these bytes from there itself. Where it did not, a lock's word is
+    /// all there is for where they come from: the bytes may be here for another's sake.
+    #[must_use]
+    pub fn came_from(&self, kind: Kind, digest: &Digest, origin: &Origin) -> bool {
+        let note = self.origin_note(kind, digest, origin).symlink_metadata();
+        note.is_ok_and(|meta| meta.is_file())
     }
 
     /// The digest of the bytes that lie at an address now; `None` when nothing does. Where it

@@ -18,7 +18,7 @@ mod named;
 #[cfg(test)]
 mod tests;
 
-pub use named::{Named, named, of_project};
+pub use named::{Named, named, of_project, unpinned};
 
 /// The command that stands for the running program itself.
 pub const OWN_NAME: &str = "ringfence";
@@ -205,17 +205,36 @@ fn of_command(
         }
         let (words, digest) = look(&path, digests.get(&path).copied())?;
         digests.insert(path.clone(), digest);
-        files.push((path, digest));
+        files.push((path.clone(), digest));
         let Some((first, rest)) = words.split_first() else { continue };
         let first = Path::new(first);
-        next.push(real(first)?);
-        if first.file_name() == Some(OsStr::new("env")) {
-            let mut rest = rest.iter().map(|word| word.as_bytes());
-            let found = rest.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
-            if let Some(name) = found.and_then(|word| std::str::from_utf8(word).ok()) {
-                let search = Some(OsStr::new(SANDBOX_PATH));
-                next.push(real(&resolve_program(name, project, search)?)?);
-            }
+        if !first.is_absolute() {
+            // The kernel takes it from wherever the process is then.
+            let reason = format!(
+                "names its interpreter by a path that is not absolute: `{}`",
+                text::shown(&first.to_string_lossy())
+            );
+            return Err(Error::Program { path, reason });
+        }
+        let interpreter = real(first)?;
+        // Under either name: a link to `env` by another is `env`.
+        let is_env =
+            [first, &interpreter].iter().any(|it| it.file_name() == Some(OsStr::new("env")));
+        next.push(interpreter);
+        let search = Some(OsStr::new(SANDBOX_PATH));
+        if is_env {
+            let Some(name) = env_starts(rest) else {
+                let reason = "cannot be told what its first line makes `env` start".to_owned();
+                return Err(Error::Program { path, reason });
+            };
+            next.push(real(&resolve_program(&name, project, search)?)?);
+        } else if let Some(Ok(program)) = rest
+            .iter()
+            .find_map(|word| word.to_str().filter(|word| !word.starts_with('-')))
+            .map(|name| resolve_program(name, project, search))
+        {
+            // `#!/usr/bin/nice python3`
+            next.push(real(&program)?);
         }
     }
     let is_pinned = |path: &Path| {
@@ -223,7 +242,41 @@ fn of_command(
         inside.is_some_and(|path| pinned.contains_key(path))
     };
     files.retain(|(path, _)| !is_pinned(path));
-    Ok(files)
+    // It is recorded, and shown, as text.
+    match files.iter().find(|(path, _)| path.to_str().is_none()) {
+        Some((path, _)) => {
+            let reason = "has a path that is not UTF-8".to_owned();
+            Err(Error::Program { path: path.clone(), reason })
+        }
+        None => Ok(files),
+    }
+}
+
+/// What `env` starts, by the words after it in a first line: the first that is no option and sets no
+/// variable. `-S` may have its text behind it. `None` where an option takes a word of its own, or none is left.
+fn env_starts(words: &[OsString]) -> Option<String> {
+    const ALONE: [&str; 8] =
+        ["-", "-i", "--ignore-environment", "-v", "--debug", "-S", "--split-string", "-vS"];
+    let mut words: Vec<&str> = words.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
+    if let Some(first) = words.first_mut() {
+        let attached = ["--split-string=", "-S", "-vS", "-iS"];
+        if let Some(text) = attached.iter().find_map(|option| first.strip_prefix(option)) {
+            *first = text;
+        }
+    }
+    let plain = |word: &str| !word.contains(['"', '\'', '\\', '$', '#']);
+    for word in words.into_iter().filter(|word| !word.is_empty()) {
+        match word {
+            word if !plain(word) => return None,
+            word if ALONE.contains(&word) => {}
+            word if word.starts_with('-') => return None,
+            // It would look elsewhere than we do.
+            word if word.starts_with("PATH=") => return None,
+            word if word.contains('=') => {}
+            word => return Some(word.to_owned()),
+        }
+    }
+    None
 }
 
 /// The words after a file's `#!`, and its digest, from one opened file; `known` is a digest that was
@@ -257,6 +310,10 @@ fn look(path: &Path, known: Option<Digest>) -> Result<(Vec<OsString>, Digest), E
             Err(error) => return Err(fail(error.to_string())),
         }
     }
+    if head.len() == HEAD && head.starts_with(b"#!") && !head.contains(&b'\n') {
+        // What it starts is then not what it says.
+        return Err(fail("has a first line that is longer than the kernel reads".to_owned()));
+    }
     let digest = known.unwrap_or_else(|| Digest::framed("machine-program", &[&hash.finalize()]));
     Ok((first_line(&head), digest))
 }
@@ -264,7 +321,8 @@ fn look(path: &Path, known: Option<Digest>) -> Result<(Vec<OsString>, Digest), E
 /// The words after `#!`, none when there is no such line.
 fn first_line(head: &[u8]) -> Vec<OsString> {
     let line = head.strip_prefix(b"#!").and_then(|rest| rest.split(|b| *b == b'\n').next());
-    let words = line.unwrap_or_default().split(u8::is_ascii_whitespace);
+    // The kernel parts words at these two alone.
+    let words = line.unwrap_or_default().split(|byte| matches!(byte, b' ' | b'\t'));
     words.filter(|word| !word.is_empty()).map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 

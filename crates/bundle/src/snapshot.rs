@@ -182,7 +182,11 @@ impl Snapshot {
     pub fn drift(&self, objects: &Objects) -> Result<Vec<Drift>, Error> {
         let Found { here, elsewhere } = pins::found(self)?;
         let mut drift: Vec<Drift> = Vec::new();
-        let pinned = |(kind, name): &pins::Name| self.lock.as_ref()?.digest(*kind, name);
+        let rows = self.lock.as_ref().map(Lock::rows).unwrap_or_default();
+        let pinned = |(kind, name): &pins::Name| Some(rows.get(&(*kind, name.as_str()))?.digest);
+        let has_origin = |(kind, name): &pins::Name| {
+            rows.get(&(*kind, name.as_str())).is_some_and(|pin| pin.origin.is_some())
+        };
         let mut add = |key: &pins::Name, reason, found| {
             let (pinned, (kind, name)) = (pinned(key), key.clone());
             drift.push(Drift { kind, name, reason, pinned, found });
@@ -191,6 +195,8 @@ impl Snapshot {
             match (pinned(key), digest) {
                 (None, _) => add(key, Reason::Unpinned, *digest),
                 (Some(_), None) => add(key, Reason::Missing, None),
+                // The row says that it comes from elsewhere, and it lies here.
+                (Some(_), Some(_)) if has_origin(key) => add(key, Reason::Redeclared, *digest),
                 (Some(pinned), Some(found)) if pinned == *found => {}
                 (Some(_), Some(_)) => add(key, Reason::Changed, *digest),
             }

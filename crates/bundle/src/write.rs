@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, flock, mkdirat, openat,
@@ -18,6 +19,9 @@ use crate::{Error, Layer, Snapshot, files, read_three};
 mod tests;
 
 const IGNORE: &str = ".gitignore";
+
+/// For others that write: each is done in a moment.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Replaces `ringfence.lock` by this text: a new file is written, synced and renamed over the old
 /// one, so that a crash leaves the one or the other.
@@ -103,6 +107,8 @@ fn create(folder: &OwnedFd, name: &str, text: &str) -> std::io::Result<()> {
 pub fn write_layer(snapshot: &Snapshot, layer: Layer, text: &str) -> Result<PathBuf, Error> {
     let path = snapshot.folder().join(layer.file());
     let fail = |source| Error::Write { path: path.clone(), source };
+    let folder = open_alone(snapshot).map_err(fail)?;
+    // Only now that nobody else who waits for the folder writes here.
     let (manifest, local, _) = read_three(&snapshot.project).map_err(fail)?;
     let now = match layer {
         Layer::Manifest => Some(manifest),
@@ -111,14 +117,19 @@ pub fn write_layer(snapshot: &Snapshot, layer: Layer, text: &str) -> Result<Path
     if now.as_deref() != snapshot.layer(layer) {
         return Err(fail(std::io::Error::other("it was changed while it was looked at")));
     }
-    replace(snapshot, layer.file(), text).map_err(fail)?;
+    put(&folder, layer.file(), text, RenameFlags::empty()).map_err(fail)?;
     Ok(path)
 }
 
 fn replace(snapshot: &Snapshot, name: &str, text: &str) -> std::io::Result<()> {
+    put(&open_alone(snapshot)?, name, text, RenameFlags::empty())
+}
+
+/// The bundle's folder, with others who write in it waited for.
+fn open_alone(snapshot: &Snapshot) -> std::io::Result<OwnedFd> {
     let folder = open_folder(&files::open_root(&snapshot.project)?)?;
     alone(&folder);
-    put(&folder, name, text, RenameFlags::empty())
+    Ok(folder)
 }
 
 /// Puts a whole, synced file in place in one step.
@@ -133,10 +144,18 @@ fn put(folder: &OwnedFd, name: &str, text: &str, how: RenameFlags) -> std::io::R
 }
 
 /// Waits for others that write here, until the folder is closed, and takes away what a killed one
-/// left. Where a file system has no locks nothing is taken away: names tell the writers apart.
+/// left. Where a file system has no locks, or somebody keeps one for longer than any writer does (an
+/// agent can: it reads this folder), nothing is taken away: names tell the writers apart.
 fn alone(folder: &OwnedFd) {
-    if flock(folder, FlockOperation::LockExclusive).is_err() {
-        return;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match flock(folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(_) => return,
+        }
     }
     let Ok(entries) = rustix::fs::Dir::read_from(folder) else { return };
     let stale = |name: &str| {

@@ -150,6 +150,7 @@ fn sides(
     for row in drift {
         now.insert((row.kind, row.name.clone()), row.found);
     }
+    let drifted: BTreeSet<_> = drift.iter().map(|row| (row.kind, row.name.as_str())).collect();
     let keys: BTreeSet<_> = before.keys().chain(now.keys()).cloned().collect();
     let (mut old, mut new) = (Side::default(), Side::default());
     for key in keys {
@@ -169,7 +170,7 @@ fn sides(
             let content = objects.read(key.0, &digest).ok().flatten();
             old.pieces.insert(key.clone(), piece(Some(digest), content));
         }
-        if is.is_some() || drift.iter().any(|row| row.name == key.1 && row.kind == key.0) {
+        if is.is_some() || drifted.contains(&(key.0, key.1.as_str())) {
             let content = snapshot.content(key.0, &key.1, objects)?;
             if is.is_some() || content.is_some() {
                 new.pieces.insert(key, piece(is, content));

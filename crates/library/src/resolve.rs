@@ -63,6 +63,7 @@ pub fn resolve(
                 Ok(Some(it)) => {
                     let digest = store.deposit(kind, &it.content)?;
                     let origin = Origin::Library { library: given.clone() };
+                    store.note_origin(kind, &digest, &origin)?;
                     found.insert((kind, id.to_string()), Resolved { digest, origin });
                 }
                 // It is there and refused: that is said. It is nowhere: what is pinned stays.
@@ -93,6 +94,7 @@ pub fn resolve(
                                 subpath: subpath.map(str::to_owned),
                                 commit: commit.to_string(),
                             };
+                            store.note_origin(kind, &digest, &origin)?;
                             found.insert((kind, id.to_string()), Resolved { digest, origin });
                         }
                         Err(error) => {
@@ -152,7 +154,8 @@ fn content(
     Ok(content)
 }
 
-/// Brings the bytes of every row that the store lacks, or has damaged: from git at the pinned
+/// Brings the bytes of every row that the store lacks, has damaged, or has from elsewhere than the row
+/// says: from git at the pinned
 /// commit, from the library if it has exactly those bytes. The lock is not changed. Gives what was
 /// brought, and how many rows from elsewhere were here already.
 ///
@@ -174,7 +177,12 @@ pub fn bring(
         let Some(origin) = pin.origin.as_ref().filter(|origin| origin.is_of(source)) else {
             continue;
         };
-        if has(store, pin) {
+        // Bytes that are here for another's sake do not show that this repository has them.
+        let known = match origin {
+            Origin::Git { .. } => store.objects().came_from(kind, &pin.digest, origin),
+            _ => true,
+        };
+        if known && has(store, pin) {
             here += 1;
             continue;
         }
@@ -208,6 +216,7 @@ pub fn bring(
             });
         }
         store.deposit(kind, &content)?;
+        store.note_origin(kind, &found, origin)?;
         let (name, digest, origin) = (id.to_string(), pin.digest, origin.clone());
         brought.push(Brought { kind, name, digest, origin });
     }
@@ -229,7 +238,10 @@ fn has(store: &Store, pin: &Pin) -> bool {
 fn settled(snapshot: &Snapshot, store: &Store, kind: Kind, id: &Id, source: &Source) -> bool {
     let Some(pin) = pinned(snapshot, kind, id, source) else { return false };
     match &pin.origin {
-        Some(Origin::Git { rev, commit, .. }) => rev == commit && has(store, pin),
+        Some(origin @ Origin::Git { rev, commit, .. }) => {
+            let known = store.objects().came_from(pin.kind, &pin.digest, origin);
+            rev == commit && known && has(store, pin)
+        }
         _ => false,
     }
 }

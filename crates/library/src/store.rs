@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use ringfence_bundle::{Blob, Content, Digest, Kind, Objects, tree_digest};
+use ringfence_bundle::{Blob, Content, Digest, Kind, Objects, Origin, tree_digest};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, syncfs};
 
 use crate::Error;
@@ -112,6 +112,29 @@ impl Store {
             Content::File(blob) => self.deposit_file(kind, blob),
             Content::Tree(blobs) => self.deposit_tree(kind, blobs),
         }
+    }
+
+    /// Notes that something that is in the store was brought from there.
+    ///
+    /// # Errors
+    /// [`Error::Write`]: among others, it is not in the store.
+    pub(crate) fn note_origin(
+        &self,
+        kind: Kind,
+        digest: &Digest,
+        origin: &Origin,
+    ) -> Result<(), Error> {
+        let note = self.objects.origin_note(kind, digest, origin);
+        let write = || {
+            let _held = self.hold(FlockOperation::LockShared)?;
+            let folder = note.parent().ok_or(io::ErrorKind::InvalidInput)?;
+            match DirBuilder::new().mode(0o700).create(folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            File::create(&note).map(drop)
+        };
+        write().map_err(|source: io::Error| Error::Write { path: note.clone(), source })
     }
 
     /// A folder for what is brought from elsewhere, on the store's file system, that goes away.

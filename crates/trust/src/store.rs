@@ -148,7 +148,20 @@ impl Store {
             Some(Ok(())) => State::Trusted,
             Some(Err(_)) => State::Changed,
         };
-        Ok(Review::new(snapshot, programs, state, drift, granted))
+        let unseen = self.unseen(&snapshot);
+        Ok(Review::new(snapshot, programs, state, drift, granted, unseen))
+    }
+
+    /// What is pinned to come from elsewhere, and was not brought from there by this machine.
+    fn unseen(&self, snapshot: &Snapshot) -> Vec<(Kind, String)> {
+        let pin = |kind, name: &str| snapshot.lock.as_ref()?.pin(kind, name);
+        let unseen = |kind, name: &str| {
+            let Some(pin) = pin(kind, name) else { return false };
+            let origin = pin.origin.as_ref();
+            origin.is_some_and(|origin| !self.objects.came_from(kind, &pin.digest, origin))
+        };
+        let names = snapshot.sources().map(|(kind, id, _)| (kind, id.to_string()));
+        names.filter(|(kind, name)| unseen(*kind, name)).collect()
     }
 
     /// Every project that was said yes to, with its grant.

@@ -56,6 +56,7 @@ fn scripts_that_need_joiners_pass() {
         "العربية\u{200e} 123",
         "Grüße, 日本語, Ελληνικά, Ўзбек, 한국어",
         "tab\tand\r\nform feed\u{c}",
+        "twice mangled\r\r\n",
         "",
     ] {
         assert_eq!(found(text), None, "{text}");
@@ -107,6 +108,9 @@ fn what_hides_text_is_found_where_it_stands() {
         ("a\u{8}b", '\u{8}'),
         ("a\0b", '\0'),
         ("a\u{7f}", '\u{7f}'),
+        ("Run rm -rf.\rBe kind.   \n", '\r'),
+        ("a\r\rb\n", '\r'),
+        ("a\r", '\r'),
         ("\u{200b}", '\u{200b}'),
         ("\u{feff}\u{feff}", '\u{feff}'),
     ] {
@@ -124,8 +128,34 @@ fn what_hides_text_is_found_where_it_stands() {
 fn each_invisible_character_is_refused_between_latin_letters() {
     for c in ('\0'..=char::MAX).filter(|c| crate::text::is_invisible(*c)) {
         let text = format!("a{c}b");
-        let fine = matches!(c, '\t' | '\n' | '\r' | '\u{c}' | '\u{2800}');
+        let fine = matches!(c, '\t' | '\n' | '\u{c}' | '\u{2800}');
         assert_eq!(found(&text).is_none(), fine, "U+{:04X}", u32::from(c));
+    }
+}
+
+#[test]
+fn what_unicode_says_is_ignored_does_not_show() {
+    let (ignored, format) = (super::Set::of("Default_Ignorable_Code_Point"), super::Set::of("Cf"));
+    assert!(ignored.holds('\u{200b}') && format.holds('\u{200b}'), "control");
+    // Signs that stand before a number or a name, and are seen.
+    let seen = |c: char| {
+        matches!(
+            c,
+            '\u{600}'
+                ..='\u{605}'
+                    | '\u{6dd}'
+                    | '\u{70f}'
+                    | '\u{890}'
+                    | '\u{891}'
+                    | '\u{8e2}'
+                    | '\u{110bd}'
+                    | '\u{110cd}'
+        )
+    };
+    for c in '\0'..=char::MAX {
+        if (ignored.holds(c) || format.holds(c)) && !seen(c) {
+            assert!(crate::text::is_invisible(c), "U+{:04X}", u32::from(c));
+        }
     }
 }
 
@@ -140,7 +170,7 @@ fn prose_must_be_text_and_binary_files_are_left_alone() {
     let broken = [b"\xff ".as_slice(), hidden].concat();
     assert_eq!(any(&broken), Some((3, Hidden::Character('\u{e0041}'))), "a bad byte hides nothing");
     assert_eq!(any(&[hidden, b"\0"].concat()), None, "binary");
-    assert_eq!(any(b"\x1b[0m"), None, "code may colour its words");
+    assert_eq!(any(b"\x1b[0m 10%\r20%"), None, "code may colour its words");
     assert_eq!(prose(&[hidden, b"\0"].concat()), Some((1, Hidden::Character('\u{e0041}'))));
 }
 

@@ -50,6 +50,14 @@ impl Origin {
         }
     }
 
+    /// Tells origins apart: commit and revision too.
+    pub(crate) fn digest(&self) -> Digest {
+        let fields = self.fields();
+        let parts: Vec<&[u8]> =
+            fields.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]).collect();
+        Digest::framed("origin", &parts)
+    }
+
     /// Its keys in a row of the lock.
     pub(super) fn fields(&self) -> Vec<(&'static str, &str)> {
         match self {

@@ -68,6 +68,65 @@ fn a_script_brings_its_interpreter_and_that_ones() {
 }
 
 #[test]
+fn a_first_line_is_read_as_the_kernel_and_env_read_it() {
+    let scene = Scene::new();
+    let sh = Path::new("/bin/sh").canonicalize().unwrap();
+    symlink("/usr/bin/env", scene.root.join("other")).unwrap();
+    let other = scene.root.join("other").display().to_string();
+    let search = scene.root.join("bin");
+    let brings = |line: &str| {
+        scene.file("bin/tool", &format!("{line}\n"));
+        let all = on_machine(&manifest(SERVER), &scene.project, Some(search.as_ref()), &Whose::All);
+        assert!(all.missing.len() <= 1);
+        all.missing.is_empty().then(|| all.found.iter().any(|program| program.path == sh))
+    };
+    for line in [
+        "#!/usr/bin/env sh",
+        "#!/usr/bin/env -S sh -e",
+        "#!/usr/bin/env -Ssh",
+        "#!/usr/bin/env -vS sh",
+        "#!/usr/bin/env --split-string=sh -e",
+        "#!/usr/bin/env -S A=1 sh",
+        "#! /bin/sh -e",
+        &format!("#!{other} sh"),
+        "#!/usr/bin/nice sh",
+    ] {
+        assert_eq!(brings(line), Some(true), "{line}");
+    }
+    for line in [
+        "#!bin/sh",
+        "#!/bin/sh\r",
+        "#!/bin/sh\u{c}x",
+        "#!/usr/bin/env",
+        "#!/usr/bin/env -S PATH=/x sh",
+        "#!/usr/bin/env -u A sh",
+        "#!/usr/bin/env -S 'sh'",
+        "#!/usr/bin/env -S ${X} sh",
+    ] {
+        assert_eq!(brings(line), None, "{line}");
+    }
+    assert_eq!(brings(&format!("#!/bin/sh {}", "x".repeat(240))), Some(true), "control");
+    assert_eq!(brings(&format!("#!/bin/sh {}", "x".repeat(250))), None, "longer than is read");
+    assert_eq!(brings("no such line"), Some(false), "control");
+}
+
+#[test]
+fn a_path_that_is_no_text_cannot_be_said_yes_to() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let scene = Scene::new();
+    let tool = scene.file("bin/tool", "x");
+    let search = scene.root.join("bin");
+    let ask = || on_machine(&manifest(SERVER), &scene.project, Some(search.as_ref()), &Whose::All);
+    assert_eq!(ask().missing, [], "control");
+    let odd = scene.root.join(std::ffi::OsStr::from_bytes(b"t\xff"));
+    fs::rename(&tool, &odd).unwrap();
+    symlink(&odd, &tool).unwrap();
+    let found = ask();
+    assert_eq!(found.found, []);
+    assert!(found.missing[0].1.contains("not UTF-8"), "{:?}", found.missing);
+}
+
+#[test]
 fn env_looks_where_a_sandbox_does() {
     let scene = Scene::new();
     scene.file("bin/sh", "not the one that a sandbox finds");

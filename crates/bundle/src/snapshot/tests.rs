@@ -414,3 +414,34 @@ fn windows_line_ends_are_read_and_places_hold() {
         [".ringfence/ringfence.toml:3:unknown-key"]
     );
 }
+
+#[test]
+fn a_row_of_a_lock_that_was_written_by_hand_holds_for_nothing_else() {
+    let dir = project("version = 1\n[skills.s]\npath = \"./s\"\n");
+    write(dir.path(), "s/SKILL.md", "text");
+    let objects = Objects::of(Path::new("/nonexistent"));
+    let made =
+        Lock::compute(&read(dir.path()), &objects, &BTreeMap::new()).expect("a lock").render();
+    let drift = |more: &str| {
+        write(dir.path(), "ringfence.lock", format!("{made}{more}"));
+        let drift = read(dir.path()).drift(&objects).expect("read").into_iter();
+        drift.map(|row| (row.kind, row.name, row.reason)).collect::<Vec<_>>()
+    };
+    assert_eq!(drift(""), [], "control");
+    let commit = "0".repeat(40);
+    let lie = format!("git = \"https://example.com/good\"\nrev = \"v1\"\ncommit = \"{commit}\"\n");
+    assert_eq!(drift(&lie), [(Kind::Skill, "s".to_owned(), super::Reason::Redeclared)]);
+    assert_eq!(drift("library = \"mine:s\"\n").len(), 1);
+    fs::write(dir.path().join("beside"), "x").expect("written");
+    for name in ["../beside", "/etc/passwd", "../../etc/passwd", "a/../beside"] {
+        let digest = "0".repeat(64);
+        let row = format!(
+            "\n[[pin]]\nkind = \"program\"\nname = \"{name}\"\ndigest = \"sha256:{digest}\"\n"
+        );
+        assert_eq!(drift(&row), [(Kind::Program, name.to_owned(), super::Reason::Undeclared)]);
+        let content = read(dir.path()).content(Kind::Program, name, &objects).expect("no error");
+        assert_eq!(content, None, "{name}");
+    }
+    let content = read(dir.path()).content(Kind::Program, "beside", &objects).expect("read");
+    assert!(content.is_some(), "control");
+}

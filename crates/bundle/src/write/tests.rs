@@ -63,3 +63,38 @@ fn what_a_killed_writer_left_goes_and_nothing_else() {
         [".gitignore", "a.1.new", "ringfence.lock", "ringfence.lock.new", "ringfence.toml"]
     );
 }
+
+#[test]
+fn two_who_set_at_once_do_not_undo_each_other() {
+    use crate::{Layer, write_layer};
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    write_first(dir.path(), "version = 1\n").expect("written");
+    for nth in 0..20 {
+        let before = Snapshot::read(dir.path()).expect("read");
+        let set = |who| {
+            let text = format!("version = 1\n# {who} {nth}\n");
+            write_layer(&before, Layer::Manifest, &text).is_ok()
+        };
+        let (one, other) = std::thread::scope(|scope| {
+            let one = scope.spawn(|| set("one"));
+            (set("other"), one.join().expect("no panic"))
+        });
+        assert!(one != other, "one writes, and the other is told: {one} {other}");
+    }
+}
+
+#[test]
+fn who_keeps_the_folder_locked_stops_nobody() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    write_first(dir.path(), "version = 1\n").expect("written");
+    let snapshot = Snapshot::read(dir.path()).expect("read");
+    let folder = dir.path().join(".ringfence");
+    fs::write(folder.join("ringfence.lock.17.new"), "half").expect("written");
+    let held = fs::File::open(&folder).expect("opened");
+    held.lock().expect("locked");
+    write_lock(&snapshot, "version = 1\n").expect("written all the same");
+    assert!(folder.join("ringfence.lock.17.new").exists(), "it may be somebody's");
+    drop(held);
+    write_lock(&snapshot, "version = 1\n").expect("written");
+    assert!(!folder.join("ringfence.lock.17.new").exists(), "control");
+}

@@ -18,7 +18,7 @@ use crate::Error;
 pub(super) fn check(rules: &Rules<'_>, mounts: &[Mount]) -> Result<(), Error> {
     let mut held = HashMap::new();
     for mount in mounts.iter().filter(|mount| mount.rule == Rule::ReadOnly) {
-        files(rules.project, &mount.path, &mut |path, key| {
+        files(rules.project, &mount.path, false, &mut |path, key| {
             held.entry(key).or_insert(path);
             Ok(())
         })?;
@@ -26,7 +26,7 @@ pub(super) fn check(rules: &Rules<'_>, mounts: &[Mount]) -> Result<(), Error> {
     if held.is_empty() {
         return Ok(());
     }
-    files(rules.project, Path::new(""), &mut |path, key| match held.get(&key) {
+    files(rules.project, Path::new(""), true, &mut |path, key| match held.get(&key) {
         Some(read_only) if may_be_written(mounts, &path) => Err(Error::Project {
             path: rules.project.join(read_only),
             reason: format!(
@@ -47,11 +47,12 @@ fn may_be_written(mounts: &[Mount], path: &Path) -> bool {
         .is_some_and(|mount| matches!(mount.rule, Rule::Writable | Rule::Pinned))
 }
 
-/// All files below a path that have more than one name. Git's objects are left out: it names them by
-/// what they hold.
+/// All files below a path that have more than one name. Git's objects may be left out: it names them by
+/// what they hold. An agent can call any folder so, and put the other name of a file there.
 fn files(
     project: &Path,
     top: &Path,
+    objects: bool,
     each: &mut impl FnMut(PathBuf, (u64, u64)) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut queue = vec![top.to_owned()];
@@ -61,7 +62,7 @@ fn files(
         let Ok(meta) = full.symlink_metadata() else { continue };
         if meta.is_file() && meta.nlink() > 1 {
             each(path, (meta.dev(), meta.ino()))?;
-        } else if meta.is_dir() && !path.ends_with("objects") {
+        } else if meta.is_dir() && (objects || !path.ends_with("objects")) {
             let entries = fs::read_dir(&full).into_iter().flatten().flatten();
             queue.extend(entries.map(|entry| path.join(entry.file_name())));
         }

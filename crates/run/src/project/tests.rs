@@ -96,6 +96,15 @@ fn what_a_server_runs_is_not_written_by_the_agent() {
     ] {
         assert_eq!(rule_of(&mounts, path), rule, "{path}");
     }
+    // Under a name that git's objects have, too.
+    for other in ["src/x.py", "src/objects/x.py"] {
+        let other = project.join(other);
+        std::fs::create_dir_all(other.parent().unwrap()).unwrap();
+        std::fs::hard_link(project.join("server.py"), &other).unwrap();
+        assert!(matches!(case.mounts(), Err(Error::Project { .. })), "{}", other.display());
+        std::fs::remove_file(other).unwrap();
+        assert!(case.mounts().is_ok(), "control");
+    }
     // A link at the top cannot be kept.
     case.programs = vec!["linked".into()];
     assert!(matches!(case.mounts(), Err(Error::Project { .. })));

@@ -1,6 +1,6 @@
 //! Everything that a person is asked about, in one value.
 
-use ringfence_bundle::{Digest, Drift, Program, Programs, Snapshot};
+use ringfence_bundle::{Digest, Drift, Kind, Program, Programs, Snapshot};
 
 use super::card::{Card, card};
 use crate::{Grant, Moved, State, moved};
@@ -14,6 +14,7 @@ pub struct Review {
     state: State,
     drift: Vec<Drift>,
     granted: Option<Grant>,
+    unseen: Vec<(Kind, String)>,
 }
 
 impl Review {
@@ -23,8 +24,9 @@ impl Review {
         state: State,
         drift: Vec<Drift>,
         granted: Option<Grant>,
+        unseen: Vec<(Kind, String)>,
     ) -> Self {
-        Self { snapshot, programs, state, drift, granted }
+        Self { snapshot, programs, state, drift, granted, unseen }
     }
 
     /// The bundle as it was read.
@@ -49,6 +51,13 @@ impl Review {
     #[must_use]
     pub fn drift(&self) -> &[Drift] {
         &self.drift
+    }
+
+    /// What the lock says to come from a repository or a library, and this machine did not bring from
+    /// there itself.
+    #[must_use]
+    pub fn unseen_origins(&self) -> &[(Kind, String)] {
+        &self.unseen
     }
 
     /// What was said yes to before.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_bundle::{
-    Drift, Egress, HostRule, Isolation, Lock, Manifest, OnTimeout, Pattern, Pin, SecretName,
-    Server, Source, Template, Transport, Who, floor, named,
+    Drift, Egress, HostRule, Isolation, Kind, Lock, Manifest, OnTimeout, Pattern, Pin, SecretName,
+    Server, Source, Template, Transport, Who, floor, named, unpinned,
 };
 use serde::Serialize;
 
@@ -35,6 +35,8 @@ pub struct Card {
     pub command: Vec<String>,
     /// Files of the project that it runs and that the lock pins.
     pub agent_files: Vec<String>,
+    /// What else of the project its command names or is steered by, and nothing pins.
+    pub agent_unpinned: Vec<String>,
     /// Adapter whose state is kept between runs.
     pub keeps_state_of: Option<String>,
     /// Where the agent itself may connect to.
@@ -138,6 +140,8 @@ pub struct ServerCard {
     pub methods: Vec<String>,
     /// Files of the project that it runs and that the lock pins.
     pub project_files: Vec<String>,
+    /// What else of the project its command names or is steered by, and nothing pins.
+    pub unpinned_files: Vec<String>,
     /// What the lock pins of its tools; `None`: what it offers is not pinned.
     pub pinned_tools: Option<ToolsCard>,
 }
@@ -202,6 +206,8 @@ pub struct Content {
     pub name: String,
     /// Where it comes from; of a setting, its value as JSON.
     pub source: String,
+    /// Whether the lock's word is all there is for that: this machine did not bring it from there.
+    pub unseen_origin: bool,
 }
 
 /// Builds the card of a review.
@@ -209,6 +215,7 @@ pub(super) fn card(review: &Review) -> Card {
     let snapshot = review.snapshot();
     let manifest = &snapshot.manifest;
     let ours = project_files(review);
+    let mut others = unpinned(manifest, &snapshot.project);
     let program = |it: &ringfence_bundle::Program| ProgramCard {
         whose: whose(&it.who),
         path: it.path.to_string_lossy().into_owned(),
@@ -246,13 +253,16 @@ pub(super) fn card(review: &Review) -> Card {
             egress: manifest.sandbox.network.egress,
             hosts: hosts(&manifest.sandbox.network.allowed_hosts),
         },
+        agent_unpinned: others.remove(&Who::Agent).into_iter().flatten().collect(),
         agent_files: ours.get("agent").cloned().unwrap_or_default(),
         servers: manifest
             .servers
             .iter()
             .map(|(name, it)| {
                 let files = ours.get(&format!("server {name}")).cloned().unwrap_or_default();
-                server(name.as_str(), it, files, snapshot.lock.as_ref())
+                let card = server(name.as_str(), it, files, snapshot.lock.as_ref());
+                let others = others.remove(&Who::Server(name.to_string()));
+                ServerCard { unpinned_files: others.into_iter().flatten().collect(), ..card }
             })
             .collect(),
         programs: review.programs().found.iter().map(program).collect(),
@@ -291,7 +301,7 @@ pub(super) fn card(review: &Review) -> Card {
                 command: hook.command.clone(),
             })
             .collect(),
-        content: content(manifest),
+        content: content(manifest, review.unseen_origins()),
         pins: pins.cloned().collect(),
         drift: review.drift().to_vec(),
         locked: snapshot.lock.is_some(),
@@ -315,7 +325,7 @@ fn project_files(review: &Review) -> BTreeMap<String, Vec<String>> {
         let inside = real.strip_prefix(&snapshot.project).ok().and_then(|path| path.to_str());
         let pinned = |path: &&str| {
             let lock = snapshot.lock.as_ref();
-            lock.is_some_and(|lock| lock.pin(ringfence_bundle::Kind::Program, path).is_some())
+            lock.is_some_and(|lock| lock.pin(Kind::Program, path).is_some())
         };
         if let Some(path) = inside.filter(pinned) {
             found.entry(whose(&who)).or_default().push(path.to_owned());
@@ -340,6 +350,7 @@ fn server(name: &str, server: &Server, files: Vec<String>, lock: Option<&Lock>) 
         tools,
         methods: server.methods.clone(),
         project_files: files,
+        unpinned_files: Vec::new(),
         pinned_tools: lock.and_then(|lock| lock.tools_of(name)).map(tools_card),
     };
     match &server.transport {
@@ -420,9 +431,12 @@ fn limits(manifest: &Manifest) -> Vec<Limit> {
         .collect()
 }
 
-fn content(manifest: &Manifest) -> Vec<Content> {
+fn content(manifest: &Manifest, unseen: &[(Kind, String)]) -> Vec<Content> {
     let mut content = Vec::new();
-    let mut add = |kind, name: String, source: String| content.push(Content { kind, name, source });
+    let mut add = |kind: &'static str, name: String, source: String| {
+        let unseen_origin = unseen.iter().any(|(its, id)| its.as_str() == kind && *id == name);
+        content.push(Content { kind, name, source, unseen_origin });
+    };
     for (name, it) in &manifest.instructions {
         add("instruction", name.to_string(), source(it));
     }

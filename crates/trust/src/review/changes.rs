@@ -10,7 +10,7 @@ use ringfence_bundle::{Blob, Content, Digest, Form, Kind};
 use serde::Serialize;
 
 use super::text::{shown, shown_line};
-use hunks::hunks;
+use hunks::{Room, hunks};
 
 pub use hunks::{Hunk, Row, Sign};
 
@@ -85,21 +85,23 @@ pub struct Change {
 #[must_use]
 pub fn between(old: &Side, new: &Side) -> Vec<Change> {
     let mut all = Vec::new();
+    let mut room = Room::default();
     for (nth, kind) in ["manifest", "overlay", "lock"].into_iter().enumerate() {
         let blob = |side: &Side| {
             let bytes = side.files[nth].clone()?;
             Some(Blob { bytes, executable: false })
         };
-        all.extend(file(kind, None, FILES[nth], blob(old).as_ref(), blob(new).as_ref()));
+        let (old, new) = (blob(old), blob(new));
+        all.extend(file(kind, None, FILES[nth], old.as_ref(), new.as_ref(), &mut room));
     }
     if let [_, _, Some(before)] = &old.files
         && let [_, _, Some(now)] = &new.files
     {
-        all.extend(tool::changes(FILES[2], before, now));
+        all.extend(tool::changes(FILES[2], before, now, &mut room));
     }
     let keys: std::collections::BTreeSet<_> = old.pieces.keys().chain(new.pieces.keys()).collect();
     for key in keys {
-        piece(key, old.pieces.get(key), new.pieces.get(key), &mut all);
+        piece(key, old.pieces.get(key), new.pieces.get(key), &mut room, &mut all);
     }
     all
 }
@@ -108,6 +110,7 @@ fn piece(
     (kind, name): &(Kind, String),
     old: Option<&Piece>,
     new: Option<&Piece>,
+    room: &mut Room,
     all: &mut Vec<Change>,
 ) {
     let Some(at) = new.or(old) else { return };
@@ -153,7 +156,7 @@ fn piece(
     let (before, now) = (files(before), files(now));
     let paths: std::collections::BTreeSet<_> = before.keys().chain(now.keys()).collect();
     for path in paths {
-        let change = file(id.0, id.1.clone(), path, before.get(path), now.get(path));
+        let change = file(id.0, id.1.clone(), path, before.get(path), now.get(path), room);
         all.extend(change.map(|change| match definition {
             // Lines of a definition are not lines of a file: where it is declared is.
             true => Change { line: at.line, ..change },
@@ -173,6 +176,7 @@ fn file(
     path: &str,
     old: Option<&Blob>,
     new: Option<&Blob>,
+    room: &mut Room,
 ) -> Option<Change> {
     let change = |what, line, note, hunks| {
         Some(Change { kind, name: name.clone(), file: path.to_owned(), line, what, note, hunks })
@@ -185,12 +189,18 @@ fn file(
     let empty: &[u8] = &[];
     match (old, new) {
         (None, None) => None,
-        (None, Some(new)) => {
-            change(What::Added, 1, Some(about(new)), hunks(empty, &new.bytes).unwrap_or_default())
-        }
-        (Some(old), None) => {
-            change(What::Removed, 1, Some(about(old)), hunks(&old.bytes, empty).unwrap_or_default())
-        }
+        (None, Some(new)) => change(
+            What::Added,
+            1,
+            Some(about(new)),
+            hunks(empty, &new.bytes, room).unwrap_or_default(),
+        ),
+        (Some(old), None) => change(
+            What::Removed,
+            1,
+            Some(about(old)),
+            hunks(&old.bytes, empty, room).unwrap_or_default(),
+        ),
         (Some(old), Some(new)) if old == new => None,
         (Some(old), Some(new)) if old.bytes == new.bytes => {
             let note = if new.executable { "may be executed now" } else { "no longer executable" };
@@ -202,7 +212,7 @@ fn file(
                 (true, false) => Some("no longer executable".to_owned()),
                 _ => None,
             };
-            if let Some(found) = hunks(&old.bytes, &new.bytes) {
+            if let Some(found) = hunks(&old.bytes, &new.bytes, room) {
                 let line = found.first().map_or(1, |hunk| hunk.line);
                 return change(What::Changed, line, mode, found);
             }

@@ -83,6 +83,7 @@ impl Card {
             lines.row("runs: what the command line names");
         } else {
             lines.row(format!("runs: {}{}", command(&self.command), pinned(&self.agent_files)));
+            others(&self.agent_unpinned, "", lines);
         }
         if let Some(image) = &self.image {
             lines.row(format!("image: {}", text(image)));
@@ -115,6 +116,7 @@ impl Card {
                 command(program),
                 pinned(&server.project_files)
             ));
+            others(&server.unpinned_files, "  ", lines);
             let hosts =
                 if server.hosts.is_empty() { "nothing".to_owned() } else { joined(&server.hosts) };
             lines.row(format!("  may connect to: {hosts}"));
@@ -235,9 +237,14 @@ impl Card {
         );
         lines.list(
             "Content",
-            self.content
-                .iter()
-                .map(|it| format!("{} {}: {}", it.kind, text(&it.name), text(&it.source))),
+            self.content.iter().map(|it| {
+                let unseen = match (it.unseen_origin, it.source.starts_with("git ")) {
+                    (false, _) => "",
+                    (true, true) => "  (by the lock's word; `ringfence fetch` looks)",
+                    (true, false) => "  (by the lock's word)",
+                };
+                format!("{} {}: {}{unseen}", it.kind, text(&it.name), text(&it.source))
+            }),
         );
         if self.locked {
             lines.list(
@@ -267,6 +274,13 @@ fn pinned(files: &[String]) -> String {
         return String::new();
     }
     format!("  (of the project, pinned: {}; what they load in turn is not)", joined(files))
+}
+
+/// What may change without a question.
+fn others(files: &[String], indent: &str, lines: &mut Lines) {
+    if !files.is_empty() {
+        lines.row(format!("{indent}also takes from the project, NOT pinned: {}", joined(files)));
+    }
 }
 
 fn pairs(title: &str, between: &str, pairs: &BTreeMap<String, String>, lines: &mut Lines) {

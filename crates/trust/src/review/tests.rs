@@ -14,7 +14,7 @@ fn card(snapshot: &Snapshot, state: State, drift: &[Drift]) -> Card {
     }];
     let missing = vec![(Who::Agent, "`python` was not found".to_owned())];
     let programs = Programs { found, missing };
-    card_of(&Review::new(snapshot.clone(), programs, state, drift.to_vec(), None))
+    card_of(&Review::new(snapshot.clone(), programs, state, drift.to_vec(), None, Vec::new()))
 }
 
 const FULL: &str = r#"
@@ -196,7 +196,49 @@ fn what_indents_a_line_stays_and_what_ends_it_shows() {
     assert!(!shown_line(&" ".repeat(90), 80).contains(&" ".repeat(45)));
 }
 
-const FIND: &str = r#"{"name":"find","description":"Finds\u202e things.","inputSchema":{"type":"object","properties":{"q":{"type":"string"},"n":{"type":"integer"}},"required":["q"]},"annotations":{"readOnlyHint":true}}"#;
+const TOOL: &str = r#"{"name":"find","description":"Finds\u202e things.","inputSchema":{"type":"object","properties":{"q":{"type":"string"},"n":{"type":"integer","description":"How many\u202e?"}},"required":["q"]},"annotations":{"readOnlyHint":true}}"#;
+
+/// What the lock has of the server `search`.
+fn pins(definition: serde_json::Value, instructions: Option<&str>) -> ToolPins {
+    ToolPins {
+        server: ringfence_bundle::Id::parse("search").unwrap(),
+        instructions: instructions.map(str::to_owned),
+        tools: vec![ToolPin::of(definition).unwrap()],
+    }
+}
+
+#[test]
+fn every_word_of_a_pinned_tool_is_on_the_card() {
+    let hostile = [
+        r#"{"inputSchema":{"type":"object","properties":{"q":{"type":"string","description":"EVIL"}}}}"#,
+        r#"{"inputSchema":{"type":"object","properties":{"q":{"type":"object","properties":{"EVIL":{"type":"null"}}}}}}"#,
+        r#"{"inputSchema":{"type":"object","properties":{"q":{"enum":["EVIL"]}}}}"#,
+        r#"{"inputSchema":{"type":"object","properties":{"q":{"anyOf":[{"const":"EVIL"}]}}}}"#,
+        r#"{"inputSchema":{"type":"object","properties":{"q":{"EVIL":1}}}}"#,
+        r#"{"inputSchema":{"type":"object","properties":{"q":{}},"required":["q","EVIL"]}}"#,
+        r#"{"inputSchema":{"type":"EVIL","properties":{"q":{}}}}"#,
+        r#"{"inputSchema":{"type":"object","$defs":{"x":{"title":"EVIL"}},"properties":{"q":{}}}}"#,
+        r#"{"inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{"a":{"examples":["EVIL"]}}}}"#,
+        r#"{"inputSchema":{"type":"object"},"_meta":{"hint":"EVIL"}}"#,
+        r#"{"inputSchema":{"type":"object"},"description":{"text":"EVIL"}}"#,
+        r#"{"inputSchema":{"type":"object"},"icons":[{"src":"EVIL"}]}"#,
+    ];
+    let lines = |definition| super::tools::tools_card(&pins(definition, None)).lines().join("\n");
+    for definition in hostile {
+        let shown = |json: &str| {
+            let mut definition: serde_json::Value = serde_json::from_str(json).unwrap();
+            definition["name"] = "find".into();
+            lines(definition)
+        };
+        assert!(shown(definition).contains("EVIL"), "{definition}\n{}", shown(definition));
+        assert!(!shown(&definition.replace("EVIL", "fine")).contains("EVIL"), "control");
+    }
+    let many: serde_json::Map<_, _> = (0..100)
+        .map(|nth| (format!("p{nth}"), serde_json::json!({ "description": "d" })))
+        .collect();
+    let cut = lines(serde_json::json!({ "name": "t", "inputSchema": { "properties": many } }));
+    assert!(cut.contains("and 40 more fields, not shown here"), "{cut}");
+}
 
 #[test]
 fn pinned_tools_are_on_the_card() {
@@ -204,14 +246,11 @@ fn pinned_tools_are_on_the_card() {
     let objects = Objects::of(Path::new("/nonexistent"));
     std::fs::create_dir_all(folder.path().join("tools")).unwrap();
     std::fs::write(folder.path().join("tools/quiet"), "#!/bin/sh\n").unwrap();
-    let lock = Lock::compute(&snapshot, &objects, &Default::default()).unwrap();
-    let definition = serde_json::from_str(FIND).unwrap();
-    let pins = ToolPins {
-        server: ringfence_bundle::Id::parse("search").unwrap(),
-        instructions: Some("Call me \u{1b}[2J first.".to_owned()),
-        tools: vec![ToolPin::of(definition).unwrap()],
-    };
-    let text = Lock { tools: vec![pins], ..lock }.render();
+    std::fs::write(folder.path().join("package.json"), "{}").unwrap();
+    let mut lock = Lock::compute(&snapshot, &objects, &Default::default()).unwrap();
+    let definition = serde_json::from_str(TOOL).unwrap();
+    lock.tools.push(pins(definition, Some("Call me \u{1b}[2J first.")));
+    let text = lock.render();
     std::fs::write(folder.path().join(".ringfence/ringfence.lock"), text).unwrap();
     let snapshot = Snapshot::read(folder.path()).unwrap_or_else(|error| panic!("{error:?}"));
     let card = card(&snapshot, State::Untrusted, &[]);
@@ -221,8 +260,10 @@ fn pinned_tools_are_on_the_card() {
         "tool find (sha256:",
         "description: Finds\\u{202e} things.",
         "takes: q: string (required), n: integer",
+        "field inputSchema.properties.n.description: How many\\u{202e}?",
         "says of itself: {\"readOnlyHint\":true}",
         "(of the project, pinned: tools/quiet; what they load in turn is not)",
+        "also takes from the project, NOT pinned: package.json",
         "tools not pinned: run ringfence lock --tools",
     ] {
         assert!(text.contains(expected), "{expected:?} is not in\n{text}");

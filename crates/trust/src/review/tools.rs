@@ -12,6 +12,9 @@ const MOST_TEXT: usize = 600;
 /// Most characters of a schema.
 const MOST_SCHEMA: usize = 300;
 
+/// Most further fields of one tool.
+const MOST_FIELDS: usize = 60;
+
 /// Most tools of one server.
 const MOST_TOOLS: usize = 100;
 
@@ -41,6 +44,8 @@ pub struct ToolCard {
     pub output: Value,
     /// What it says about its effects. Hints only: no gate is lowered for them.
     pub annotations: Value,
+    /// All of it, as it is pinned: a model may be shown any field.
+    pub definition: Value,
 }
 
 /// The card of one server's pins.
@@ -56,6 +61,7 @@ pub(super) fn tools_card(pins: &ToolPins) -> ToolsCard {
             input: part("inputSchema"),
             output: part("outputSchema"),
             annotations: part("annotations"),
+            definition: pin.definition.clone(),
         }
     });
     ToolsCard { instructions: pins.instructions.clone(), tools: tools.collect() }
@@ -84,12 +90,63 @@ impl ToolsCard {
             if !tool.annotations.is_null() {
                 add("says of itself", shown(&tool.annotations.to_string(), MOST_SCHEMA));
             }
+            let mut fields = Vec::new();
+            further(&tool.definition, &mut Vec::new(), &mut fields);
+            for (path, value) in fields.iter().take(MOST_FIELDS) {
+                add(&format!("field {}", shown(path, MOST_SCHEMA)), shown(value, MOST_TEXT));
+            }
+            let left = fields.len().saturating_sub(MOST_FIELDS);
+            if left > 0 {
+                add("…", format!("and {left} more fields, not shown here; --json shows all"));
+            }
         }
         let left = self.tools.len().saturating_sub(MOST_TOOLS);
         if left > 0 {
             lines.push(format!("… and {left} more tools, not shown here; --json shows all"));
         }
         lines
+    }
+}
+
+/// Every field that no other line of the card shows, by its path: what a parameter is said to be for,
+/// default values, nested schemas, whatever else the server adds. A model reads these as well.
+fn further<'v>(value: &'v Value, path: &mut Vec<&'v str>, all: &mut Vec<(String, String)>) {
+    match (&path[..], value) {
+        (["name" | "title" | "description"], Value::String(_))
+        | (["annotations"], _)
+        | (["inputSchema" | "outputSchema", "properties", _, "type"], Value::String(_)) => {}
+        (["inputSchema" | "outputSchema", "type"], Value::String(kind)) if kind == "object" => {}
+        (_, Value::Object(fields)) if !fields.is_empty() => {
+            let schema = matches!(path[..], ["inputSchema" | "outputSchema"]);
+            let known = |name: &Value| {
+                let properties = fields.get("properties");
+                name.as_str()
+                    .is_some_and(|name| properties.is_some_and(|it| it.get(name).is_some()))
+            };
+            for (key, value) in fields {
+                let marked = schema && key == "required";
+                if marked && value.as_array().is_some_and(|names| names.iter().all(known)) {
+                    continue;
+                }
+                path.push(key);
+                further(value, path, all);
+                path.pop();
+            }
+        }
+        (_, Value::Array(items))
+            if items.iter().any(|item| item.is_object() || item.is_array()) =>
+        {
+            for item in items {
+                path.push("[]");
+                further(item, path, all);
+                path.pop();
+            }
+        }
+        // Shown by its name and its type, or by a line of its own.
+        (["inputSchema" | "outputSchema"] | ["inputSchema" | "outputSchema", "properties"], _)
+        | (["inputSchema" | "outputSchema", "properties", _], Value::Object(_)) => {}
+        (_, Value::String(text)) => all.push((path.join("."), text.clone())),
+        (_, other) => all.push((path.join("."), other.to_string())),
     }
 }
 

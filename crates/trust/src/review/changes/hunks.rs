@@ -11,6 +11,10 @@ const AROUND: usize = 2;
 /// Most lines, of both sides, that are compared one by one. More are shown as gone and new.
 const MOST_COMPARED: usize = 4000;
 
+/// Most comparisons of two lines, of all files together. A hostile update of many files would take hours
+/// to show; those that come later are shown as gone and new.
+const MOST_COMPARISONS: usize = 200_000_000;
+
 /// Most lines of one hunk.
 const MOST_ROWS: usize = 60;
 
@@ -62,12 +66,30 @@ impl Sign {
     }
 }
 
+/// How many comparisons of lines are left.
+pub(super) struct Room(usize);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(MOST_COMPARISONS)
+    }
+}
+
+impl Room {
+    /// Whether there is room to compare so many lines with so many.
+    fn take(&mut self, old: usize, new: usize) -> bool {
+        let left = self.0.checked_sub(old.saturating_mul(new));
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
+    }
+}
+
 /// The lines that differ; `None` when one of the two is no text.
-pub(super) fn hunks(old: &[u8], new: &[u8]) -> Option<Vec<Hunk>> {
+pub(super) fn hunks(old: &[u8], new: &[u8], room: &mut Room) -> Option<Vec<Hunk>> {
     let (old, new) = (text(old)?, text(new)?);
     let (old, new): (Vec<&str>, Vec<&str>) =
         (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
-    let groups = group_diff_ops(operations(&old, &new), AROUND);
+    let groups = group_diff_ops(operations(&old, &new, room), AROUND);
     let found = groups.iter().take(MOST_HUNKS).map(|ops| hunk(ops, &old, &new));
     let mut found: Vec<Hunk> = found.collect();
     if let Some(last) = found.last_mut() {
@@ -77,13 +99,13 @@ pub(super) fn hunks(old: &[u8], new: &[u8]) -> Option<Vec<Hunk>> {
     Some(found)
 }
 
-fn operations(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
+fn operations(old: &[&str], new: &[&str], room: &mut Room) -> Vec<DiffOp> {
     let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let (old_rest, new_rest) = (&old[head..], &new[head..]);
     let pairs = old_rest.iter().rev().zip(new_rest.iter().rev());
     let tail = pairs.take_while(|(old, new)| old == new).count();
     let (old_len, new_len) = (old_rest.len() - tail, new_rest.len() - tail);
-    if old_len + new_len <= MOST_COMPARED {
+    if old_len + new_len <= MOST_COMPARED && room.take(old_len, new_len) {
         return capture_diff_slices(Algorithm::Myers, old, new);
     }
     vec![
@@ -139,4 +161,24 @@ fn whole(line: &str, differs: usize) -> String {
 
 fn text(bytes: &[u8]) -> Option<&str> {
     if bytes.contains(&0) { None } else { std::str::from_utf8(bytes).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Room, Sign, hunks};
+
+    #[test]
+    fn without_room_lines_are_gone_and_new_and_say_so() {
+        let (old, new) = ("a\nb\nc\nd\ne\nf\ng\n", "a\nB\nc\nd\ne\nF\ng\n");
+        let moved = |room: &mut Room| {
+            let found = hunks(old.as_bytes(), new.as_bytes(), room).expect("text");
+            let rows = found.iter().flat_map(|hunk| &hunk.rows);
+            rows.filter(|row| row.sign != Sign::Same).count()
+        };
+        let mut room = Room(25);
+        assert_eq!(moved(&mut room), 4, "control");
+        assert_eq!(room.0, 0);
+        assert_eq!(moved(&mut room), 10);
+        assert_eq!(moved(&mut Room(24)), 10);
+    }
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 use ringfence_bundle::Lock;
 use serde_json::Value;
 
-use super::{Blob, Change, What, file};
+use super::{Blob, Change, Room, What, file};
 
 /// What moved in the definitions that two locks pin, each at its row in the lock as it is now.
-pub(super) fn changes(path: &'static str, old: &[u8], new: &[u8]) -> Vec<Change> {
+pub(super) fn changes(path: &'static str, old: &[u8], new: &[u8], room: &mut Room) -> Vec<Change> {
     let lock = |bytes: &[u8]| Lock::parse(Path::new(path), bytes).ok();
     let (Some(before), Some(now)) = (lock(old), lock(new)) else { return Vec::new() };
     let (before, now) = (definitions(&before), definitions(&now));
@@ -27,7 +27,7 @@ pub(super) fn changes(path: &'static str, old: &[u8], new: &[u8]) -> Vec<Change>
             None => format!("{server}, its instructions"),
         };
         let (before, now) = (blob(&before), blob(&now));
-        if let Some(change) = file("tool", Some(shown), path, before.as_ref(), now.as_ref()) {
+        if let Some(change) = file("tool", Some(shown), path, before.as_ref(), now.as_ref(), room) {
             let line = rows.get(name).copied().unwrap_or(1);
             let note = match change.what {
                 What::Added | What::Removed => None,
