@@ -288,7 +288,13 @@ fn next(rest: &mut &[u8], entry: &Entry) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn output(git: &Git, folder: &Path, words: &[&str], doing: &str) -> Result<Vec<u8>, Error> {
+/// What a command that reads a repository says.
+pub(super) fn output(
+    git: &Git,
+    folder: &Path,
+    words: &[&str],
+    doing: &str,
+) -> Result<Vec<u8>, Error> {
     let command = git.command(folder, Config::Nobody, "none", words);
     let ended = process::run(command, Vec::new(), &Bounds::LOCAL, doing)?;
     if ended.success { Ok(ended.stdout) } else { Err(ended.error(doing)) }
