@@ -605,3 +605,13 @@ fn what_is_ignored_is_not_written_over() {
     here.forward().unwrap();
     assert_eq!(fs::read_to_string(m.path("here/mine")).unwrap(), "theirs");
 }
+
+#[test]
+fn names_that_take_much_more_room_than_they_have_are_refused() {
+    let names = |count: usize| -> Vec<String> {
+        (0..count).map(|n| format!("{n}{}/f", "/abcdefghijklmnop".repeat(30))).collect()
+    };
+    super::distinct(names(100).iter().map(String::as_str)).unwrap();
+    let error = super::distinct(names(20_000).iter().map(String::as_str)).unwrap_err().to_string();
+    assert!(error.contains("64 MiB"), "{error}");
+}
