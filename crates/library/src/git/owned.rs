@@ -63,6 +63,8 @@ impl Git {
             .and_then(|ended| if ended.success { Ok(()) } else { Err(ended.error(&doing)) });
         let filled = cloned.and_then(|()| {
             let owned = self.owned(folder)?;
+            // As it was given, so that it can be compared.
+            owned.local(&["config", "remote.origin.url", from.as_str()], &doing)?;
             if let Some(head) = owned.head()? {
                 tree::check(self, &owned.git_dir(), &head)?;
                 owned.local(&["reset", "--quiet", "--hard", head.as_str()], &doing)?;
@@ -213,6 +215,37 @@ impl Owned<'_> {
             &doing,
         )
         .map(drop)
+    }
+
+    /// Makes the branch, the index and the work tree those of the remote, whatever lies here: for a
+    /// clone in which nobody works. False when that cannot be done with this clone, and one is to be
+    /// made anew.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`]; [`Error::Git`]: the remote cannot be asked, or what it has does not follow
+    /// from what it had.
+    pub fn mirror(&self) -> Result<bool, Error> {
+        let branch = self.branch()?;
+        let name = tracking(&branch);
+        let before = self.commit_of(&name)?;
+        let Some(theirs) = self.fetch()? else { return Ok(self.head()?.is_none()) };
+        let doing = format!("move {branch} on to {theirs}");
+        if let Some(before) = before {
+            let words = ["merge-base", "--is-ancestor", before.as_str(), theirs.as_str()];
+            let command = self.command(Config::Nobody, "none", &words);
+            if !process::run(command, Vec::new(), &Bounds::LOCAL, &doing)?.success {
+                self.local(&["update-ref", &name, before.as_str()], &doing)?;
+                let reason = format!("it does not follow from {before}: its history was rewritten");
+                return Err(failed(&doing, &reason));
+            }
+        }
+        tree::check(self.git, &self.git_dir(), &theirs)?;
+        for words in [&["reset", "--quiet", "--hard", theirs.as_str()][..], &["clean", "-ffdxq"]] {
+            if self.local(words, &doing).is_err() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Commits these paths, relative to its folder, with the person's name; `None` when nothing in
