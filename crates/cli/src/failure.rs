@@ -142,7 +142,7 @@ impl From<ringfence_library::Error> for Failure {
             Error::Bundle(error) => return error.into(),
             Error::Identity(error) => return error.into(),
             Error::Record(error) => return error.into(),
-            Error::Write { .. } | Error::Read { .. } => Kind::Internal,
+            Error::Write { .. } => Kind::Internal,
             error if error.is_refusal() => Kind::Refused,
             _ => Kind::User,
         };

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, RenameFlags};
 
 use super::{Received, files};
 use crate::archive::BUNDLE;
-use crate::{Error, Store};
+use crate::{Error, Store, private};
 
 impl Received {
     /// Where it would be moved to: the path made absolute, its parent's links followed.
@@ -48,10 +48,7 @@ impl Received {
         self.deposit(store)?;
         let write = |source| Error::Write { path: target.clone(), source };
         let parent = target.parent().unwrap_or(Path::new("/"));
-        let new = tempfile::Builder::new()
-            .prefix(".ringfence-received-")
-            .tempdir_in(parent)
-            .map_err(write)?;
+        let new = private::aside(parent, ".ringfence-received-").map_err(write)?;
         for row in &self.about.members {
             let Some(path) = row.path.strip_prefix(BUNDLE) else { continue };
             let bytes = files::proved(&self.folder, row)
@@ -62,7 +59,7 @@ impl Received {
         match rustix::fs::renameat_with(CWD, new.path(), CWD, &target, RenameFlags::NOREPLACE) {
             Ok(()) => {
                 // It has another name now; there is nothing to remove under the old one.
-                let _ = new.keep();
+                new.keep();
             }
             Err(rustix::io::Errno::EXIST) => {
                 let reason = "is there already, and nothing is ever written over".to_owned();
