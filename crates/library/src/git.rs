@@ -58,7 +58,7 @@ const KEPT: [&str; 22] = [
 ];
 
 /// What is always so, whatever a repository or a person's configuration says.
-const SETTINGS: [&str; 25] = [
+const SETTINGS: [&str; 27] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.attributesFile=/dev/null",
@@ -72,6 +72,8 @@ const SETTINGS: [&str; 25] = [
     "core.deltaBaseCacheLimit=64m",
     "protocol.allow=never",
     "http.followRedirects=false",
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=120",
     "transfer.fsckObjects=true",
     "transfer.bundleURI=false",
     "fetch.fsckObjects=true",
@@ -89,7 +91,7 @@ const SETTINGS: [&str; 25] = [
 /// SSH that asks nothing, and that hands a host that a manifest named nothing of the person's: no
 /// agent, no display, no port.
 const SSH: &str = "ssh -oBatchMode=yes -oPermitLocalCommand=no -oForwardAgent=no -oForwardX11=no \
-                   -oClearAllForwardings=yes -oTunnel=no";
+                   -oClearAllForwardings=yes -oTunnel=no -oServerAliveInterval=30";
 
 /// Whose configuration is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
