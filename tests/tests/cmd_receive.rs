@@ -107,7 +107,7 @@ fn nothing_that_is_there_is_written_over() {
         }
         // Where its files would be something else: a hook, an object, part of a bundle.
         project.shell(&["mkdir", "-p", ".git", ".ringfence"]).ok().done();
-        for into in [".git/hooks", ".ringfence/new", "../state/new", "../state/store/new"] {
+        for into in [".git/hooks", ".ringfence/new", "../state/new", "../state/quarantine/new"] {
             let into = project.path().join(into).display().to_string();
             let words =
                 ["trust", "--received", id, "--into", &into, "--yes", "--consented", digest];
