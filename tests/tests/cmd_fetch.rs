@@ -1,5 +1,8 @@
 //! `ringfence fetch`, and `ringfence lock --fetch`
 
+use std::io::{ErrorKind, Read as _};
+use std::time::Duration;
+
 use ringfence_tests::{GitHost, Project, Who, each_user};
 
 use crate::bundles::SMALL;
@@ -202,5 +205,31 @@ fn a_whole_commit_that_is_here_is_not_asked_for_again() {
         assert!(asked > 0);
         project.ringfence(&["lock", "--fetch"]).ok().done();
         assert_eq!(host.seen().len(), asked);
+    });
+}
+
+#[test]
+fn what_contacts_a_host_ends_with_the_program() {
+    use rustix::process::Signal;
+    each_user(|who| {
+        for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+            // It takes what comes, and never answers.
+            let host = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            let port = host.local_addr().expect("its own").port();
+            let project = Project::new(who);
+            let url = format!("https://127.0.0.1:{port}/x");
+            project.manifest(&format!("{SMALL}\n[skills.sum]\ngit = \"{url}\"\nrev = \"main\"\n"));
+            let started = project.start(&["lock", "--fetch"]);
+            let (mut stream, _) = host.accept().expect("git asks");
+            let mut first = [0; 1];
+            stream.read_exact(&mut first).expect("control: git is there, and speaks");
+            started.signal(signal);
+            stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+            let ended = stream.read_to_end(&mut Vec::new());
+            // Whether it was closed or torn down: nobody is at its other end.
+            let torn = |error: &std::io::Error| error.kind() == ErrorKind::ConnectionReset;
+            assert!(ended.as_ref().err().is_none_or(torn), "{signal:?}: git goes on: {ended:?}");
+            let _ = started.finish();
+        }
     });
 }

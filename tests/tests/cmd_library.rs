@@ -238,8 +238,26 @@ fn no_literal_secret_goes_out_not_even_in_an_old_commit() {
         git(&project, &mine, &["commit", "-q", "--allow-empty", "-m", &format!("key {token}")]);
         project.ringfence(&["library", "sync"]).expect(3).says(&["message"]).done();
         assert_eq!(head(), before);
+        // In the name of who made it.
+        let author = format!("--author={token} <a@example.com>");
+        let amend = ["commit", "-q", "--allow-empty", "--amend", "-m", "fine"];
+        git(&project, &mine, &[&amend[..], &[&*author]].concat());
+        let refused = project.ringfence(&["library", "sync"]).expect(3).says(&["message"]);
+        assert!(!refused.stderr.contains(&token));
+        // In the name of a file, which is not shown then.
+        git(&project, &mine, &[&amend[..], &["--reset-author"]].concat());
+        fs::write(mine.join(format!("skills/sum/{token}.md")), "x\n").expect("our own file");
+        let refused = project.ringfence(&["library", "sync"]).expect(3).says(&["name of a file"]);
+        assert!(!refused.stderr.contains(&token));
+        git(&project, &mine, &["add", "-A"]);
+        git(&project, &mine, &["commit", "-q", "-m", "named"]);
+        git(&project, &mine, &["rm", "-q", &format!("skills/sum/{token}.md")]);
+        git(&project, &mine, &["commit", "-q", "-m", "gone"]);
+        let refused = project.ringfence(&["library", "sync"]).expect(3).says(&["name of a file"]);
+        assert!(!refused.stderr.contains(&token));
+        assert_eq!(head(), before);
         // Control: without it, it goes out.
-        git(&project, &mine, &["commit", "-q", "--allow-empty", "--amend", "-m", "fine"]);
+        git(&project, &mine, &["reset", "-q", "--hard", "HEAD~2"]);
         project.ringfence(&["library", "sync"]).ok().done();
         assert_ne!(head(), before);
     });
@@ -268,6 +286,23 @@ fn nothing_of_a_linked_folder_runs() {
         assert!(!ran.exists(), "a hook ran");
         git(&project, &mine, &["commit", "-q", "--allow-empty", "-m", "control"]);
         assert!(ran.exists(), "control: plain git runs the hook");
+        // Nor a hook of a folder that is pushed to, nor what a repository in the folder says.
+        let _ = fs::remove_file(&ran);
+        let bare = project.home().join("bare");
+        fs::create_dir(&bare).expect("our own folder");
+        who.own(&bare);
+        git(&project, &bare, &["init", "-q", "--bare"]);
+        let hook = bare.join("hooks/pre-receive");
+        fs::write(&hook, format!("#!/bin/sh\n{touch}\n")).expect("our own file");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&hook, mode).expect("our own file");
+        who.own(&bare);
+        git(&project, &mine, &["remote", "set-url", "origin", text(&bare)]);
+        project.ringfence(&["library", "sync"]).ok().says(&["went out"]).done();
+        assert!(!ran.exists(), "a hook of the folder ran");
+        git(&project, &mine, &["commit", "-q", "--allow-empty", "-m", "control"]);
+        git(&project, &mine, &["-c", "core.hooksPath=/dev/null", "push", "-q", "origin", "main"]);
+        assert!(ran.exists(), "control: plain git runs the hook of the folder");
         git(&project, &mine, &["config", "core.sshCommand", &touch]);
         project.ringfence(&["library", "sync"]).expect(1).says(&["core.sshcommand"]).done();
     });

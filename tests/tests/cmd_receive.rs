@@ -105,6 +105,15 @@ fn nothing_that_is_there_is_written_over() {
             project.ringfence(&words).expect(1).done();
             assert_eq!(project.picture(&project.path()), before, "{into}");
         }
+        // Where its files would be something else: a hook, an object, part of a bundle.
+        project.shell(&["mkdir", "-p", ".git", ".ringfence"]).ok().done();
+        for into in [".git/hooks", ".ringfence/new", "../state/new", "../state/quarantine/new"] {
+            let into = project.path().join(into).display().to_string();
+            let words =
+                ["trust", "--received", id, "--into", &into, "--yes", "--consented", digest];
+            project.ringfence(&words).expect(1).says(&["lies in a folder of"]).done();
+            assert!(!std::path::Path::new(&into).exists());
+        }
         let into = project.path().join("new").display().to_string();
         let words = ["trust", "--received", id, "--into", &into, "--yes", "--consented", digest];
         project.ringfence(&words).ok().done();

@@ -211,16 +211,15 @@ fn a_registry_with_a_link_in_it_is_refused_whole() {
 fn what_was_not_pushed_is_not_left_behind() {
     each_user(|who| {
         let case = Case::new(who);
-        let hook = case.remote.join("hooks/pre-receive");
-        std::fs::write(&hook, "#!/bin/sh\nexit 1\n").expect("our own file");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&hook, mode).expect("our own file");
-        who.own(&hook);
+        // The remote cannot move its branch.
+        let busy = case.remote.join("refs/heads/main.lock");
+        std::fs::write(&busy, "").expect("our own file");
+        who.own(&busy);
         let publish = || case.project.ringfence(&["registry", "publish", "team"]);
         publish().expect(1).done();
         let found = case.project.ringfence(&["registry", "search", "--json"]).ok().json();
         assert_eq!(found["found"], serde_json::json!([]));
-        std::fs::remove_file(&hook).expect("our own file");
+        std::fs::remove_file(&busy).expect("our own file");
         publish().ok().done();
     });
 }
@@ -254,5 +253,87 @@ fn registries_are_listed_and_names_and_addresses_are_checked() {
             case.project.ringfence(&["registry", "install", label]).expect(1).done();
         }
         case.project.ringfence(&["registry", "sync", "other"]).expect(1).done();
+    });
+}
+
+/// A clone of a registry, as killed processes leave it.
+#[test]
+fn what_lies_in_a_clone_and_not_in_the_registry_is_gone() {
+    each_user(|who| {
+        let case = Case::published(who);
+        let clone = case.project.state().join("registries/team");
+        let path = clone.display().to_string();
+        let git = |words: &[&str]| {
+            let all = [&["git", "-C", &path][..], words].concat();
+            case.project.shell(&all).ok().stdout
+        };
+        let listed = || {
+            let json = case.project.ringfence(&["registry", "sync", "--json"]).ok().json();
+            json["registries"][0]["versions"].clone()
+        };
+        let head = git(&["rev-parse", "HEAD"]);
+        let index = git(&["show", &format!("HEAD:{INDEX}")]);
+        // Killed before its files were there, after it wrote some, and before it pushed.
+        git(&["rm", "-q", "--cached", "-r", "."]);
+        std::fs::remove_dir_all(clone.join("index")).expect("it was there");
+        assert_eq!(listed(), 1);
+        std::fs::write(clone.join("index/case/9.0.0.json"), index.replace("1.2.0", "9.0.0"))
+            .expect("our own file");
+        who.own(&clone);
+        assert_eq!(listed(), 1);
+        std::fs::write(clone.join("index/case/9.0.0.json"), index.replace("1.2.0", "9.0.0"))
+            .expect("our own file");
+        who.own(&clone);
+        git(&["add", "-A"]);
+        git(&["commit", "-q", "-m", "not pushed"]);
+        assert_eq!(listed(), 1);
+        assert_eq!(git(&["rev-parse", "HEAD"]), head);
+        // A version is not replaced because its files are not here.
+        std::fs::remove_dir_all(clone.join("index")).expect("it was there");
+        std::fs::remove_dir_all(clone.join("archives")).expect("it was there");
+        let publish = case.project.ringfence(&["registry", "publish", "team"]);
+        publish.expect(1).says(&["never replaced"]).done();
+        // A clone that git left locked.
+        std::fs::write(clone.join(".git/index.lock"), "").expect("our own file");
+        who.own(&clone);
+        assert_eq!(listed(), 1);
+        assert_eq!(git(&["status", "--porcelain"]), "");
+    });
+}
+
+#[test]
+fn a_registry_whose_history_was_rewritten_is_refused_each_time() {
+    each_user(|who| {
+        let case = Case::published(who);
+        case.owner("clone", |clone| {
+            let path = clone.display().to_string();
+            let git = |words: &[&str]| {
+                let all = [&["git", "-C", &path][..], words].concat();
+                case.project.shell(&all).ok().done();
+            };
+            git(&["commit", "-q", "--amend", "-m", "otherwise"]);
+            git(&["push", "-q", "--force"]);
+            std::fs::write(clone.join("more"), "").expect("our own file");
+        });
+        for _ in 0..2 {
+            case.project.ringfence(&["registry", "sync"]).expect(1).says(&["rewritten"]).done();
+        }
+    });
+}
+
+#[test]
+fn a_clone_of_another_address_is_made_anew() {
+    each_user(|who| {
+        let case = Case::published(who);
+        let other = case.project.home().join("other.git").display().to_string();
+        case.project.shell(&["git", "init", "-q", "--bare", "-b", "main", &other]).ok().done();
+        let list = case.project.state().join("registries.toml");
+        let text = std::fs::read_to_string(&list).expect("the list");
+        let text = text.replace(&case.remote.display().to_string(), &other);
+        std::fs::write(&list, text).expect("our own file");
+        case.project.ringfence(&["registry", "sync"]).ok().says(&["0 version(s)"]).done();
+        case.project.ringfence(&["registry", "publish", "team"]).ok().done();
+        let log = case.project.shell(&["git", "-C", &other, "log", "--oneline", "main"]).ok();
+        assert_eq!(log.stdout.lines().count(), 1);
     });
 }

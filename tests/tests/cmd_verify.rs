@@ -50,6 +50,15 @@ fn only_a_listed_publisher_s_signature_over_these_bytes_verifies() {
             .manifest(&format!("{manifest}\n[sandbox.network]\nallowed_hosts = [\"a.example\"]\n"));
         project.ringfence(&["lock", "--check"]).ok().done();
         project.ringfence(&["verify"]).expect(1).says(&["other bytes of ringfence.toml"]).done();
+        // The same in the file that nobody signs: it verifies, and says what it does not cover.
+        project.manifest(&manifest);
+        let good = project.ringfence(&["verify", "--json"]).ok();
+        assert_eq!(good.json()["overlay"], false);
+        assert!(!good.stderr.contains("ringfence.local.toml"));
+        project.local("version = 1\n[sandbox.network]\nallowed_hosts = [\"a.example\"]\n");
+        let over = project.ringfence(&["verify", "--json"]).ok();
+        assert_eq!(over.json()["overlay"], true);
+        over.says(&["nobody signs ringfence.local.toml"]).done();
     });
 }
 

@@ -415,6 +415,16 @@ fn a_bomb_is_refused_in_little_memory() {
         };
         refused(&many(17, 64 << 20), &["too large", "1 GiB"]);
         refused(&many(100_000, 0), &["100,000 members"]);
+        // Names that make millions of folders.
+        let nested = claim(&|forged| {
+            let row = |n| {
+                let path = format!("bundle/{n:06}{}/f", "/abcd".repeat(45));
+                json!({ "path": path, "executable": false, "size": 0, "sha256": "0".repeat(64) })
+            };
+            let rows = forged.statement["predicate"]["members"].as_array_mut().expect("rows");
+            rows.splice(0..0, (0..60_000).map(row));
+        });
+        refused(&nested, &["100,000 folders"]);
         // A window that would take a gigabyte: the frame's header asks for 2^27 and 2^31 bytes.
         for log in [27, 31] {
             let mut wide = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (log - 10) << 3];

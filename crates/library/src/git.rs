@@ -17,6 +17,7 @@ use ringfence_bundle::{Content, resolve_program};
 use crate::Error;
 
 mod address;
+mod beside;
 mod owned;
 mod process;
 mod tree;
@@ -57,7 +58,7 @@ const KEPT: [&str; 22] = [
 ];
 
 /// What is always so, whatever a repository or a person's configuration says.
-const SETTINGS: [&str; 24] = [
+const SETTINGS: [&str; 27] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.attributesFile=/dev/null",
@@ -71,7 +72,10 @@ const SETTINGS: [&str; 24] = [
     "core.deltaBaseCacheLimit=64m",
     "protocol.allow=never",
     "http.followRedirects=false",
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=120",
     "transfer.fsckObjects=true",
+    "transfer.bundleURI=false",
     "fetch.fsckObjects=true",
     "fetch.unpackLimit=1",
     "fetch.writeCommitGraph=false",
@@ -83,6 +87,11 @@ const SETTINGS: [&str; 24] = [
     "gc.auto=0",
     "maintenance.auto=false",
 ];
+
+/// SSH that asks nothing, and that hands a host that a manifest named nothing of the person's: no
+/// agent, no display, no port.
+const SSH: &str = "ssh -oBatchMode=yes -oPermitLocalCommand=no -oForwardAgent=no -oForwardX11=no \
+                   -oClearAllForwardings=yes -oTunnel=no -oServerAliveInterval=30";
 
 /// Whose configuration is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -134,11 +143,12 @@ impl Git {
             ("GIT_ASKPASS", ""),
             ("SSH_ASKPASS_REQUIRE", "never"),
             ("GCM_INTERACTIVE", "never"),
-            ("GIT_SSH_COMMAND", "ssh -oBatchMode=yes -oPermitLocalCommand=no"),
+            ("GIT_SSH_COMMAND", SSH),
             ("GIT_SSH_VARIANT", "ssh"),
             ("GIT_CONFIG_NOSYSTEM", "1"),
             ("GIT_ATTR_NOSYSTEM", "1"),
             ("GIT_NO_REPLACE_OBJECTS", "1"),
+            ("GIT_GRAFT_FILE", "/dev/null"),
             ("GIT_NO_LAZY_FETCH", "1"),
             ("GIT_LITERAL_PATHSPECS", "1"),
             ("GIT_OPTIONAL_LOCKS", "0"),
@@ -239,6 +249,7 @@ impl Git {
         bare: &Path,
         doing: &str,
     ) -> Result<Ended, Error> {
+        self.serves(from, doing)?;
         let words = [
             "fetch",
             "--quiet",

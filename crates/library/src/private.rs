@@ -101,3 +101,46 @@ pub(crate) fn lock(home: &Path, name: &str) -> Result<Held, Error> {
     let file = locked.map_err(|errno| Error::Write { path, source: errno.into() })?;
     Ok(Held { _file: File::from(file) })
 }
+
+/// A new folder beside what is to be put in place, or taken away.
+pub(crate) struct Aside {
+    made: tempfile::TempDir,
+    _held: File,
+}
+
+impl Aside {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.made.path()
+    }
+
+    /// It stays, since it was moved.
+    pub(crate) fn keep(self) {
+        let _ = self.made.keep();
+    }
+
+    /// It goes, now.
+    pub(crate) fn close(self) -> io::Result<()> {
+        self.made.close()
+    }
+}
+
+/// Makes a folder in this one with a name that begins so, and holds this one, which is no symlink, as
+/// long as that is there. Those that killed processes left go.
+pub(crate) fn aside(folder: &Path, prefix: &str) -> io::Result<Aside> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = File::from(fs::open(folder, flags, Mode::empty())?);
+    fs::flock(&held, FlockOperation::LockExclusive)?;
+    let me = rustix::process::geteuid().as_raw();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            let meta = entry.metadata()?;
+            if meta.is_dir() && std::os::unix::fs::MetadataExt::uid(&meta) == me {
+                std::fs::remove_dir_all(entry.path())?;
+            }
+        }
+    }
+    let made = tempfile::Builder::new().prefix(prefix).tempdir_in(folder)?;
+    Ok(Aside { made, _held: held })
+}

@@ -28,12 +28,14 @@ pub use install::Wanted;
 pub use publish::read_archive;
 
 const NAME: &str = "registries.toml";
+/// Clones that are being made begin with this.
+const NEW: &str = ".new-";
 
 /// Most registries of one machine.
 const MOST: usize = 100;
 
 /// The registries of this machine: `<home>/registries.toml`, a clone of each in
-/// `<home>/registries/<name>`, and what was seen of them in `<home>/registries.seen.toml`.
+/// `<home>/registries/<name>`, and what was seen of them in `<home>/registries.seen`.
 #[derive(Debug, Clone)]
 pub struct Registries {
     home: PathBuf,
@@ -179,22 +181,39 @@ impl Registries {
         Ok(Refreshed { registry, versions: entries.len(), changed, damaged })
     }
 
-    /// The clone, with what the remote has now.
+    /// The clone, with what the remote has now and nothing else: what a killed process left in it is
+    /// gone, and a clone of another address is made anew.
     fn current<'g>(&self, git: &'g Git, name: &str, remote: &Remote) -> Result<Owned<'g>, Error> {
         let folder = self.folder(name);
-        if !folder.exists() {
-            return self.clone_of(git, name, remote);
+        if folder.symlink_metadata().is_ok() {
+            let owned = git.owned(&folder)?;
+            if owned.remote()?.as_ref() == Some(remote) && owned.mirror()? {
+                return Ok(owned);
+            }
+            self.clear(name)?;
         }
-        let owned = git.owned(&folder)?;
-        owned.fetch()?;
-        owned.forward()?;
-        Ok(owned)
+        self.clone_of(git, name, remote)
     }
 
+    /// A new clone. It gets its place when it is whole. Only under the lock.
     fn clone_of<'g>(&self, git: &'g Git, name: &str, remote: &Remote) -> Result<Owned<'g>, Error> {
         let folders = self.home.join("registries");
         ringfence_identity::open_private(&folders, Mode::WGRP | Mode::WOTH)?;
-        git.clone_owned(remote, &folders.join(name))
+        let make = || {
+            for entry in fs::read_dir(&folders)? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with(NEW) {
+                    fs::remove_dir_all(entry.path())?;
+                }
+            }
+            tempfile::Builder::new().prefix(NEW).tempdir_in(&folders)
+        };
+        let write = |source| Error::Write { path: folders.clone(), source };
+        let new = make().map_err(write)?;
+        let beside = new.path().join("clone");
+        git.clone_owned(remote, &beside)?;
+        fs::rename(&beside, folders.join(name)).map_err(write)?;
+        git.owned(&folders.join(name))
     }
 
     fn folder(&self, name: &str) -> PathBuf {

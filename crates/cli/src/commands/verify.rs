@@ -38,6 +38,7 @@ pub(crate) fn run(args: &Args, verify: &Verify) -> Done {
             "publisher": verdict.publisher,
             "holds": verdict.moved == Some(0),
             "moved": verdict.moved,
+            "overlay": verdict.overlay,
             "findings": words,
         }));
     }
@@ -83,7 +84,13 @@ fn words(verdict: &Verdict) -> Vec<String> {
         Some(0) => "the lock holds against the bytes that are here".to_owned(),
         Some(moved) => format!("the lock does not hold: {moved} pin(s) moved"),
     };
-    [signature, lock].map(|line| crate::escape::escaped(&line)).to_vec()
+    let overlay = verdict.overlay.then(|| {
+        "nobody signs ringfence.local.toml, and there is one: what it changes is not verified; \
+         `ringfence show` has it in"
+            .to_owned()
+    });
+    let lines = [signature, lock].into_iter().chain(overlay);
+    lines.map(|line| crate::escape::escaped(&line)).collect()
 }
 
 fn next(verdict: &Verdict) -> Option<String> {

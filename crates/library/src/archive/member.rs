@@ -16,6 +16,8 @@ pub(crate) const STORE: &str = "store/";
 const MAX_PATH: usize = 255;
 /// Most components of a path.
 const MAX_DEPTH: usize = 48;
+/// Most folders of all members: a list of few members can name many more folders than members.
+const MAX_FOLDERS: usize = 100_000;
 
 /// Names of members seen so far, folded: no two may be one file where letter case or the form of a
 /// letter does not count, and none may be a file and a folder.
@@ -23,6 +25,8 @@ const MAX_DEPTH: usize = 48;
 pub(super) struct Names {
     /// Folded path of every folder and file, with how it was spelled and whether it is a file.
     seen: BTreeMap<String, (String, bool)>,
+    /// How many of them are folders.
+    folders: usize,
 }
 
 impl Names {
@@ -33,10 +37,16 @@ impl Names {
             return refuse(reason.to_owned());
         }
         let ends = path.match_indices('/').map(|(at, _)| (at, false));
+        let (mut key, mut begin) = (String::new(), 0);
         for (end, is_file) in ends.chain([(path.len(), true)]) {
             let part = &path[..end];
-            match self.seen.insert(folded(part), (part.to_owned(), is_file)) {
-                None => {}
+            key.push_str(&folded(&path[begin..end]));
+            key.push('/');
+            begin = end + 1;
+            match self.seen.insert(key.clone(), (part.to_owned(), is_file)) {
+                None if is_file => {}
+                None if self.folders < MAX_FOLDERS => self.folders += 1,
+                None => return Err(Fault::TooLarge("more than 100,000 folders".to_owned())),
                 Some((before, _)) if before != part => {
                     let other = cut(&before);
                     return refuse(format!("`{other}` is the same name where case does not count"));
@@ -88,7 +98,9 @@ fn check(path: &str) -> Result<(), &'static str> {
     let inside = path.strip_prefix(BUNDLE).or_else(|| path.strip_prefix(STORE));
     match inside {
         None => Err("it is neither of the bundle nor of the store"),
-        Some(".ringfence/ringfence.local.toml") => Err("an overlay is personal and never shared"),
+        Some(below) if folded(below) == ".ringfence/ringfence.local.toml" => {
+            Err("an overlay is personal and never shared")
+        }
         Some(_) => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use ringfence_identity::Signer;
 use rustix::fs::{CWD, RenameFlags};
 
 use super::{Packed, Scan, pack, unpack};
-use crate::{Error, quarantine};
+use crate::{Error, private, quarantine};
 
 /// Packs a bundle into a file: the one named, or `<name>-<version>.ringfence.tar.zst` here. Before
 /// the file gets its name the archive is taken in as any receiver would: what leaves is what can
@@ -30,8 +30,8 @@ pub fn share(
     let write = |source| Error::Write { path: file.clone(), source };
     let absolute = std::path::absolute(&file).map_err(write)?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
-    let trial = tempfile::Builder::new().prefix(".ringfence-share-").tempdir_in(folder);
-    let trial = trial.map_err(write)?;
+    let folder = folder.canonicalize().map_err(write)?;
+    let trial = private::aside(&folder, ".ringfence-share-").map_err(write)?;
     let refuse = |fault| Error::Archive { path: file.clone(), fault };
     let contents = trial.path().join("contents");
     fs::create_dir(&contents).map_err(write)?;
@@ -43,7 +43,7 @@ pub fn share(
         out.write_all(&packed.bytes)?;
         out.sync_all()?;
         rustix::fs::renameat_with(CWD, &new, CWD, &absolute, RenameFlags::NOREPLACE)?;
-        File::open(folder)?.sync_all()
+        File::open(&folder)?.sync_all()
     };
     match put() {
         Ok(()) => Ok((file, packed)),

@@ -23,9 +23,18 @@ impl Remote {
     pub fn declared(address: &str) -> Result<Self, Error> {
         let rest = address.strip_prefix("https://").or_else(|| address.strip_prefix("ssh://"));
         let fits = rest.is_some_and(|rest| {
-            let host = rest.split('/').next().unwrap_or_default();
-            let name = host.rsplit('@').next().unwrap_or_default();
-            !name.is_empty() && !host.starts_with('-') && !name.starts_with('-')
+            let authority = rest.split('/').next().unwrap_or_default();
+            let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+            // `?`, `#` and `\` end a host for some readers, an escape hides another for others.
+            let host_fits =
+                host.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-:[]".contains(&b));
+            let user_fits =
+                user.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-~:%+=,;!$&*".contains(&b));
+            !host.is_empty()
+                && !authority.starts_with('-')
+                && !host.starts_with('-')
+                && host_fits
+                && user_fits
         });
         if fits && address.len() <= 2048 && address.bytes().all(|b| b.is_ascii_graphic()) {
             return Ok(Self { address: address.to_owned(), typed: false });

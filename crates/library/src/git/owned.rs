@@ -5,33 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::process::{self, Bounds, Ended};
-use super::{Commit, Config, Git, Remote, Rev, failed, tree};
+use super::{Commit, Config, Git, Remote, Rev, beside, failed, tree};
 use crate::Error;
 
-/// Keys that the repository's own configuration may have: none of them runs a program.
-const HARMLESS: [&str; 16] = [
-    "core.repositoryformatversion",
-    "core.filemode",
-    "core.bare",
-    "core.logallrefupdates",
-    "core.ignorecase",
-    "core.precomposeunicode",
-    "core.symlinks",
-    "core.autocrlf",
-    "core.eol",
-    "extensions.objectformat",
-    "extensions.refstorage",
-    "user.name",
-    "user.email",
-    "commit.gpgsign",
-    "pull.rebase",
-    "pull.ff",
-];
-/// The same, below a name: `remote.<name>.url`.
-const HARMLESS_BELOW: [(&str, &[&str]); 2] = [
-    ("remote", &["url", "fetch", "tagopt"]),
-    ("branch", &["remote", "merge", "rebase", "vscode-merge-base", "github-pr-owner-number"]),
-];
 /// What looks at each file of a commit: the commit, the path, the bytes.
 pub type Each<'a> = dyn FnMut(&Commit, &str, &[u8]) -> Result<(), Error> + 'a;
 
@@ -79,6 +55,7 @@ impl Git {
             "--end-of-options",
             from.as_str(),
         ];
+        self.serves(from, &doing)?;
         let mut command = self.command(parent, Config::Person, from.protocols(), &words);
         command.env_remove("GIT_DIR").arg(folder);
         let bounds = Bounds { folder: Some(folder.to_owned()), ..Bounds::NETWORK };
@@ -86,6 +63,8 @@ impl Git {
             .and_then(|ended| if ended.success { Ok(()) } else { Err(ended.error(&doing)) });
         let filled = cloned.and_then(|()| {
             let owned = self.owned(folder)?;
+            // As it was given, so that it can be compared.
+            owned.local(&["config", "remote.origin.url", from.as_str()], &doing)?;
             if let Some(head) = owned.head()? {
                 tree::check(self, &owned.git_dir(), &head)?;
                 owned.local(&["reset", "--quiet", "--hard", head.as_str()], &doing)?;
@@ -114,14 +93,9 @@ impl Git {
                 "it is not a git repository with a `.git` folder of its own",
             ));
         }
-        for name in ["commondir", "objects/info/alternates", "objects/info/http-alternates"] {
-            if dir.join(name).symlink_metadata().is_ok() {
-                let reason = format!("it has `.git/{name}`: its objects lie elsewhere");
-                return Err(failed(&doing, &reason));
-            }
-        }
+        self.own(&dir, &[], &doing)?;
         let owned = Owned { git: self, folder: folder.to_owned() };
-        owned.harmless(&doing)?;
+        owned.whole(&doing)?;
         Ok(owned)
     }
 }
@@ -179,6 +153,7 @@ impl Owned<'_> {
     pub fn fetch(&self) -> Result<Option<Commit>, Error> {
         let (remote, branch) = self.upstream()?;
         let doing = format!("fetch {branch} of {remote}");
+        self.git.serves(&remote, &doing)?;
         let refs = format!("+refs/heads/{branch}:{}", tracking(&branch));
         let words = [
             "fetch",
@@ -198,6 +173,8 @@ impl Owned<'_> {
             return self.commit_of(&tracking(&branch));
         }
         if ended.stderr.contains("couldn't find remote ref") {
+            // What is remembered of it is not there: all that is here would go out.
+            self.local(&["update-ref", "-d", &tracking(&branch)], &doing)?;
             return Ok(None);
         }
         Err(ended.error(&doing))
@@ -233,7 +210,42 @@ impl Owned<'_> {
         let Some(theirs) = self.commit_of(&tracking(&branch))? else { return Ok(()) };
         tree::check(self.git, &self.git_dir(), &theirs)?;
         let doing = format!("move {branch} on to {theirs}");
-        self.local(&["merge", "--ff-only", "--quiet", theirs.as_str()], &doing).map(drop)
+        self.local(
+            &["merge", "--ff-only", "--no-overwrite-ignore", "--quiet", theirs.as_str()],
+            &doing,
+        )
+        .map(drop)
+    }
+
+    /// Makes the branch, the index and the work tree those of the remote, whatever lies here: for a
+    /// clone in which nobody works. False when that cannot be done with this clone, and one is to be
+    /// made anew.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`]; [`Error::Git`]: the remote cannot be asked, or what it has does not follow
+    /// from what it had.
+    pub fn mirror(&self) -> Result<bool, Error> {
+        let branch = self.branch()?;
+        let name = tracking(&branch);
+        let before = self.commit_of(&name)?;
+        let Some(theirs) = self.fetch()? else { return Ok(self.head()?.is_none()) };
+        let doing = format!("move {branch} on to {theirs}");
+        if let Some(before) = before {
+            let words = ["merge-base", "--is-ancestor", before.as_str(), theirs.as_str()];
+            let command = self.command(Config::Nobody, "none", &words);
+            if !process::run(command, Vec::new(), &Bounds::LOCAL, &doing)?.success {
+                self.local(&["update-ref", &name, before.as_str()], &doing)?;
+                let reason = format!("it does not follow from {before}: its history was rewritten");
+                return Err(failed(&doing, &reason));
+            }
+        }
+        tree::check(self.git, &self.git_dir(), &theirs)?;
+        for words in [&["reset", "--quiet", "--hard", theirs.as_str()][..], &["clean", "-ffdxq"]] {
+            if self.local(words, &doing).is_err() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Commits these paths, relative to its folder, with the person's name; `None` when nothing in
@@ -246,7 +258,8 @@ impl Owned<'_> {
         let mut words = vec!["add", "--all", "--"];
         words.extend(paths);
         self.local(&words, doing)?;
-        let mut words = vec!["diff", "--cached", "--quiet", "--no-ext-diff", "--"];
+        let mut words =
+            vec!["diff", "--cached", "--quiet", "--no-ext-diff", "--ignore-submodules=all", "--"];
         words.extend(paths);
         let command = self.command(Config::Nobody, "none", &words);
         if process::run(command, Vec::new(), &Bounds::LOCAL, doing)?.success {
@@ -272,17 +285,20 @@ impl Owned<'_> {
     pub fn push(&self) -> Result<(), Error> {
         let (remote, branch) = self.upstream()?;
         let doing = format!("push {branch} to {remote}");
+        self.git.serves(&remote, &doing)?;
         let refs = format!("refs/heads/{branch}:refs/heads/{branch}");
-        let words = [
+        let mut words = vec![
             "push",
             "--quiet",
             "--no-verify",
             "--no-signed",
+            "--no-follow-tags",
             "--recurse-submodules=no",
-            "--end-of-options",
-            remote.as_str(),
-            &refs,
         ];
+        if remote.host().is_none() {
+            words.push(beside::RECEIVE);
+        }
+        words.extend(["--end-of-options", remote.as_str(), &refs]);
         let command = self.command(Config::Person, remote.protocols(), &words);
         let ended = process::run(command, Vec::new(), &Bounds::NETWORK, &doing)?;
         if !ended.success {
@@ -294,15 +310,15 @@ impl Owned<'_> {
         Ok(())
     }
 
-    /// Gives every file that these commits add or change, and each commit's message under an empty
-    /// path, to `each`, which may stop it.
+    /// Gives every file that these commits add or change, and each commit itself (who made it, its
+    /// message, whatever else it says) under an empty path, to `each`, which may stop it.
     ///
     /// # Errors
     /// [`Error::Git`], [`Error::Foreign`], and what `each` gives.
     pub fn visit(&self, changes: &[Change], each: &mut Each<'_>) -> Result<(), Error> {
         for Change { commit, .. } in changes {
-            let message = ["log", "--no-walk", "--format=%B", commit.as_str(), "--"];
-            each(commit, "", self.local(&message, "read a commit")?.as_bytes())?;
+            let words = ["cat-file", "commit", commit.as_str()];
+            each(commit, "", &tree::output(self.git, &self.git_dir(), &words, "read a commit")?)?;
             for (path, bytes) in tree::changed(self.git, &self.git_dir(), commit)? {
                 each(commit, &path, &bytes)?;
             }
@@ -315,7 +331,14 @@ impl Owned<'_> {
     /// # Errors
     /// [`Error::Git`].
     pub fn unsettled(&self) -> Result<Vec<String>, Error> {
-        let words = ["status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"];
+        let words = [
+            "status",
+            "--porcelain",
+            "-z",
+            "--no-renames",
+            "--untracked-files=all",
+            "--ignore-submodules=all",
+        ];
         let text = self.local(&words, "look for changes")?;
         Ok(text.split('\0').filter_map(|row| row.get(3..)).map(str::to_owned).collect())
     }
@@ -359,25 +382,12 @@ impl Owned<'_> {
         Err(failed("commit", &format!("git does not know your {key}: git config --global {key} …")))
     }
 
-    fn harmless(&self, doing: &str) -> Result<(), Error> {
-        let words = ["config", "--local", "--no-includes", "--list", "--name-only", "-z"];
-        let text = self.local(&words, doing)?;
-        for key in text.split('\0').filter(|key| !key.is_empty()) {
-            let below = |(section, last): &(&str, &[&str])| {
-                let rest = key.strip_prefix(section).and_then(|rest| rest.strip_prefix('.'));
-                rest.and_then(|rest| rest.rsplit_once('.'))
-                    .is_some_and(|(_, key)| last.contains(&key))
-            };
-            if !HARMLESS.contains(&key) && !HARMLESS_BELOW.iter().any(below) {
-                let key = key.escape_debug();
-                let reason = format!(
-                    "its .git/config sets `{key}`, which is not used here; \
-                     take it out with `git config --unset-all {key}`, or use git by hand"
-                );
-                return Err(failed(doing, &reason));
-            }
-        }
-        Ok(())
+    /// No repository lies in it: git would look for changes there too, by that one's configuration.
+    fn whole(&self, doing: &str) -> Result<(), Error> {
+        let listed = self.local(&["ls-files", "--stage", "-z"], doing)?;
+        let inner = listed.split('\0').find(|row| row.starts_with("160000 "));
+        let Some((_, path)) = inner.and_then(|row| row.split_once('\t')) else { return Ok(()) };
+        Err(Error::Foreign { path: path.to_owned(), reason: "it is a submodule".to_owned() })
     }
 
     fn local(&self, words: &[&str], doing: &str) -> Result<String, Error> {

@@ -87,6 +87,7 @@ pub(super) fn run(
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let fail = |error: std::io::Error| failed(doing, &format!("git cannot be run: {error}"));
     let mut child = command.spawn().map_err(fail)?;
+    let _guard = bounds.memory.is_none().then(|| Guard::of(&child));
     limit(&child, bounds);
     if let Some(mut stdin) = child.stdin.take() {
         // A process that ends early reads no more; how it ended says why.
@@ -101,16 +102,47 @@ pub(super) fn run(
             return Err(failed(doing, &reason));
         }
     };
-    let words = |from: Option<Receiver<Vec<u8>>>| {
-        from.and_then(|from| from.recv_timeout(LINGER).ok()).unwrap_or_default()
+    let words = |from: Option<Receiver<Vec<u8>>>| from?.recv_timeout(LINGER).ok();
+    let stdout = match words(stdout) {
+        Some(stdout) => stdout,
+        // A helper of the person's may stay, and nothing is read from what contacts a host.
+        None if bounds.memory.is_none() => Vec::new(),
+        None => {
+            end(&mut child);
+            return Err(failed(doing, "what git says does not end"));
+        }
     };
-    let stdout = words(stdout);
     if stdout.len() as u64 > bounds.output {
         end(&mut child);
         return Err(failed(doing, "it answers with more than 64 MiB"));
     }
-    let stderr = String::from_utf8_lossy(&words(stderr)).into_owned();
+    let stderr = String::from_utf8_lossy(&words(stderr).unwrap_or_default()).into_owned();
     Ok(Ended { success: status.success(), stdout, stderr })
+}
+
+/// Ends the group of a process that contacts a host when we end in whatever way: nobody would watch
+/// its bounds any more. It waits for the end of a stream that only we hold.
+struct Guard(Option<Child>);
+
+impl Guard {
+    fn of(child: &Child) -> Self {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "read -r _; kill -9 \"-$1\"", "sh", &child.id().to_string()]);
+        command.env_clear().current_dir("/").process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Without it, the bounds hold as long as we are there.
+        Self(command.spawn().ok())
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(guard) = &mut self.0 {
+            // Its stream is still open: it ends without ending anything. `wait` would close that.
+            let _ = guard.kill();
+            let _ = guard.wait();
+        }
+    }
 }
 
 fn wait(child: &mut Child, bounds: &Bounds) -> Result<std::process::ExitStatus, String> {

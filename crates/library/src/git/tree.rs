@@ -16,6 +16,8 @@ const MAX_FILE: u64 = 64 * 1024 * 1024;
 const MAX_TREE: u64 = 1024 * 1024 * 1024;
 const MAX_ENTRIES: usize = 100_000;
 const MAX_DEPTH: usize = 32;
+/// Most bytes of the names of all files and folders, each with what it lies in.
+const MAX_NAMES: usize = 64 << 20;
 
 /// One file of a tree, or the file that a subpath is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,11 +181,22 @@ pub(crate) fn plain(path: &str) -> Result<(), Error> {
 /// characters are composed (Unicode NFKC).
 pub(crate) fn distinct<'a>(paths: impl Iterator<Item = &'a str>) -> Result<(), Error> {
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
+    let mut kept = 0;
     for path in paths {
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
-        for part in ends.map(|end| &path[..end]) {
-            let folded = part.nfkc().flat_map(char::to_lowercase).collect();
-            let first = *seen.entry(folded).or_insert(part);
+        let (mut folded, mut begin) = (String::new(), 0);
+        for end in ends {
+            let part = &path[..end];
+            folded.extend(path[begin..end].nfkc().flat_map(char::to_lowercase));
+            folded.push('/');
+            begin = end + 1;
+            let first = *seen.entry(folded.clone()).or_insert_with(|| {
+                kept += folded.len();
+                part
+            });
+            if kept > MAX_NAMES {
+                return Err(foreign(".", "its names, with all folders, are longer than 64 MiB"));
+            }
             if first != part {
                 let other = first.escape_debug();
                 return Err(foreign(
@@ -288,7 +301,13 @@ fn next(rest: &mut &[u8], entry: &Entry) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn output(git: &Git, folder: &Path, words: &[&str], doing: &str) -> Result<Vec<u8>, Error> {
+/// What a command that reads a repository says.
+pub(super) fn output(
+    git: &Git,
+    folder: &Path,
+    words: &[&str],
+    doing: &str,
+) -> Result<Vec<u8>, Error> {
     let command = git.command(folder, Config::Nobody, "none", words);
     let ended = process::run(command, Vec::new(), &Bounds::LOCAL, doing)?;
     if ended.success { Ok(ended.stdout) } else { Err(ended.error(doing)) }

@@ -8,7 +8,7 @@ use ringfence_bundle::{Blob, Content, Digest, Id, Kind, Snapshot, Source, read_c
 
 use super::sync::scan;
 use super::{Library, Linked, fits, path_of, places, shelf};
-use crate::{Error, Store, store};
+use crate::{Error, Store, private, store};
 
 /// What was put into a linked folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,15 +173,8 @@ pub(super) fn put(source: &Linked, path: &str, content: &Content) -> Result<(), 
             }
             Err(_) => fs::create_dir(folder)?,
         }
-        let new = tempfile::Builder::new().prefix(".new-").tempdir_in(folder)?;
-        let beside = new.path().join("content");
-        match content {
-            Content::File(blob) => {
-                let only = [("content".to_owned(), blob.clone())].into();
-                store::write_tree(new.path(), &only)?;
-            }
-            Content::Tree(blobs) => store::write_tree(&beside, blobs)?,
-        }
+        let new = private::aside(folder, ASIDE)?;
+        let beside = write_content(new.path(), content)?;
         open_to_all(&beside, content)?;
         rustix::fs::renameat_with(
             rustix::fs::CWD,
@@ -193,6 +186,34 @@ pub(super) fn put(source: &Linked, path: &str, content: &Content) -> Result<(), 
         fs::File::open(folder)?.sync_all()
     };
     done().map_err(|source| Error::Write { path: place.clone(), source })
+}
+
+/// Takes away a file or a folder: out of its place in one step, so that it is never half there.
+pub(super) fn take_away(place: &Path) -> Result<(), Error> {
+    let done = || -> io::Result<()> {
+        let folder = place.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        let aside = private::aside(folder, ASIDE)?;
+        fs::rename(place, aside.path().join("content"))?;
+        fs::File::open(folder)?.sync_all()?;
+        aside.close()
+    };
+    done().map_err(|source| Error::Write { path: place.to_owned(), source })
+}
+
+/// What is being written, or taken away, lies in a folder whose name begins with this.
+pub(super) const ASIDE: &str = ".ringfence-aside-";
+
+/// Writes a file or a folder as `content` of an empty folder, durable; gives its path.
+pub(super) fn write_content(into: &Path, content: &Content) -> io::Result<PathBuf> {
+    let beside = into.join("content");
+    match content {
+        Content::File(blob) => {
+            let only = [("content".to_owned(), blob.clone())].into();
+            store::write_tree(into, &only)?;
+        }
+        Content::Tree(blobs) => store::write_tree(&beside, blobs)?,
+    }
+    Ok(beside)
 }
 
 /// The store's objects are their owner's alone; a library is an ordinary folder.

@@ -19,16 +19,18 @@ pub struct Finding {
     pub what: String,
 }
 
-/// Looks for literal secrets in the bytes of a file.
+/// Looks for literal secrets in a file's path and in its bytes.
 pub(super) fn scan(path: &Path, bytes: &[u8]) -> Vec<Finding> {
-    let found = literals::find(bytes, literals::Context::File(path)).into_iter();
-    found
-        .map(|it| Finding {
-            path: path.to_owned(),
-            line: it.line,
-            what: format!("{} {}", it.rule, it.preview),
-        })
-        .collect()
+    let find = |bytes: &[u8], shown: &Path| -> Vec<Finding> {
+        let found = literals::find(bytes, literals::Context::File(path)).into_iter();
+        let what = |it: &literals::Literal| format!("{} {}", it.rule, it.preview);
+        found.map(|it| Finding { path: shown.to_owned(), line: it.line, what: what(&it) }).collect()
+    };
+    let named = find(path.as_os_str().as_encoded_bytes(), Path::new("(the name of a file)"));
+    // Its name is not shown then.
+    let shown = if named.is_empty() { path } else { Path::new("(that file)") };
+    let inside = find(bytes, shown);
+    named.into_iter().chain(inside).collect()
 }
 
 /// What happened to a linked folder, or would.
@@ -77,6 +79,7 @@ impl Library {
             let path = if path.is_empty() { "(message)" } else { path };
             let short = &commit.as_str()[..12];
             findings.extend(scan(Path::new(path), bytes).into_iter().map(|mut finding| {
+                let path = finding.path.display();
                 finding.path = PathBuf::from(format!("commit {short}: {path}"));
                 finding
             }));

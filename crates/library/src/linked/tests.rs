@@ -164,8 +164,15 @@ fn what_is_added_comes_out_again_and_back() {
     assert!(library.restore(gone.id.as_str()).is_err());
     // What is there again is not overwritten.
     let gone = library.remove(Kind::Skill, "one:sum").unwrap();
-    library.add(&piece, Some("one")).unwrap();
+    write(home.path(), "new/sum/more", "m");
+    library.add(&of("new/sum", None).unwrap(), Some("one")).unwrap();
     assert!(library.restore(gone.id.as_str()).is_err());
+    assert_eq!(library.trash().unwrap(), std::slice::from_ref(&gone));
+    // As it is when it was killed before it took this out of the trash.
+    library.remove(Kind::Skill, "one:sum").unwrap();
+    library.add(&piece, Some("one")).unwrap();
+    library.restore(gone.id.as_str()).unwrap();
+    assert!(!library.trash().unwrap().contains(&gone));
 
     write(home.path(), "new/team.md", "t");
     write(home.path(), "new/x.js", "x");

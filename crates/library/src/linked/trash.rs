@@ -4,13 +4,13 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use ringfence_bundle::{Id, Kind, read_content};
+use ringfence_bundle::{Blob, Id, Kind, read_content};
 use ringfence_record::RunId;
 use serde::{Deserialize, Serialize};
 
-use super::change::put;
+use super::change::{ASIDE, put, take_away, write_content};
 use super::{Library, path_of};
-use crate::{Error, store};
+use crate::{Error, private, store};
 
 /// One thing in the trash, `<home>/trash/<id>/`: `entry.json` and `content`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,24 +64,16 @@ impl Library {
         let write = || -> io::Result<()> {
             let folder = place.parent().ok_or(io::ErrorKind::InvalidInput)?;
             store::make(folder)?;
-            let new = tempfile::Builder::new().prefix(".new-").tempdir_in(folder)?;
-            match &gone {
-                ringfence_bundle::Content::Tree(blobs) => {
-                    store::write_tree(&new.path().join("content"), blobs)?;
-                }
-                ringfence_bundle::Content::File(blob) => {
-                    let only = [("content".to_owned(), blob.clone())].into();
-                    store::write_tree(new.path(), &only)?;
-                }
-            }
-            fs::write(new.path().join("entry.json"), serde_json::to_vec(&row)?)?;
-            fs::rename(new.keep(), &place)
+            let new = private::aside(folder, ASIDE)?;
+            let entry = Blob { bytes: serde_json::to_vec(&row)?, executable: false };
+            store::write_tree(new.path(), &[("entry.json".to_owned(), entry)].into())?;
+            write_content(new.path(), &gone)?;
+            fs::rename(new.path(), &place)?;
+            new.keep();
+            fs::File::open(folder)?.sync_all()
         };
         write().map_err(|source| Error::Write { path: place.clone(), source })?;
-        let there = source.folder.join(&row.path);
-        let taken =
-            if there.is_dir() { fs::remove_dir_all(&there) } else { fs::remove_file(&there) };
-        taken.map_err(|source| Error::Write { path: there, source })?;
+        take_away(&source.folder.join(&row.path))?;
         Ok(row)
     }
 
@@ -119,16 +111,20 @@ impl Library {
             Error::Library(format!("nothing in the trash is `{}`", shown.escape_debug()))
         })?;
         let source = self.source(row.source.as_str())?;
-        if let Some(path) = path_of(source, row.kind, &row.name)? {
-            return Err(Error::Library(format!("`{}` has {path} again", source.name)));
-        }
         let fits = super::places(row.kind, &row.name)?.contains(&row.path);
         let place = self.place(&row.id);
         let content = if fits { read_content(&place, "content")? } else { None };
         let content =
             content.ok_or_else(|| Error::Library(format!("{} is damaged", place.display())))?;
-        put(source, &row.path, &content)?;
-        fs::remove_dir_all(&place).map_err(|source| Error::Write { path: place, source })?;
+        match path_of(source, row.kind, &row.name)? {
+            None => put(source, &row.path, &content)?,
+            // As it is when it was killed before it took this out of the trash.
+            Some(path) if read_content(&source.folder, &path)? == Some(content) => {}
+            Some(path) => {
+                return Err(Error::Library(format!("`{}` has {path} again", source.name)));
+            }
+        }
+        take_away(&place)?;
         Ok(row)
     }
 

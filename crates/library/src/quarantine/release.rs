@@ -10,14 +10,15 @@ use rustix::fs::{CWD, RenameFlags};
 
 use super::{Received, files};
 use crate::archive::BUNDLE;
-use crate::{Error, Store};
+use crate::{Error, Store, private};
 
 impl Received {
-    /// Where it would be moved to: the path made absolute, its parent's links followed.
+    /// Where it would be moved to from this home: the path made absolute, its parent's links followed.
     ///
     /// # Errors
-    /// [`Error::Refused`]: something is there already, or the folder it is to lie in is not.
-    pub fn target(into: &Path) -> Result<PathBuf, Error> {
+    /// [`Error::Refused`]: something is there already, or the folder it is to lie in is not; it would
+    /// lie where its files had another meaning: in this machine's own folder, a bundle's, or git's.
+    pub fn target(home: &Path, into: &Path) -> Result<PathBuf, Error> {
         let refuse =
             |reason: &str| Err(Error::Refused { path: into.to_owned(), reason: reason.to_owned() });
         let fail = |source| Error::Read { path: into.to_owned(), source };
@@ -29,6 +30,12 @@ impl Received {
             return refuse("the folder in which it is to lie is not there");
         };
         let target = parent.join(name);
+        let folded = |part: &std::ffi::OsStr| part.to_string_lossy().to_lowercase();
+        if target.iter().any(|part| matches!(&*folded(part), ".git" | ".ringfence"))
+            || home.canonicalize().is_ok_and(|home| target.starts_with(home))
+        {
+            return refuse("lies in a folder of git, of a bundle, or of ringfence itself");
+        }
         match target.symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(target),
             Err(error) => Err(fail(error)),
@@ -44,14 +51,11 @@ impl Received {
     /// [`Error::Refused`] as [`Received::target`], [`Error::Quarantine`] when bytes have changed,
     /// [`Error::Write`].
     pub fn release(&self, into: &Path, store: &Store) -> Result<PathBuf, Error> {
-        let target = Self::target(into)?;
+        let target = Self::target(self.home(), into)?;
         self.deposit(store)?;
         let write = |source| Error::Write { path: target.clone(), source };
         let parent = target.parent().unwrap_or(Path::new("/"));
-        let new = tempfile::Builder::new()
-            .prefix(".ringfence-received-")
-            .tempdir_in(parent)
-            .map_err(write)?;
+        let new = private::aside(parent, ".ringfence-received-").map_err(write)?;
         for row in &self.about.members {
             let Some(path) = row.path.strip_prefix(BUNDLE) else { continue };
             let bytes = files::proved(&self.folder, row)
@@ -62,7 +66,7 @@ impl Received {
         match rustix::fs::renameat_with(CWD, new.path(), CWD, &target, RenameFlags::NOREPLACE) {
             Ok(()) => {
                 // It has another name now; there is nothing to remove under the old one.
-                let _ = new.keep();
+                new.keep();
             }
             Err(rustix::io::Errno::EXIST) => {
                 let reason = "is there already, and nothing is ever written over".to_owned();
@@ -72,6 +76,11 @@ impl Received {
         }
         File::open(parent).and_then(|parent| parent.sync_all()).map_err(write)?;
         Ok(target)
+    }
+
+    /// The home in whose quarantine it is.
+    fn home(&self) -> &Path {
+        self.folder.ancestors().nth(2).unwrap_or(&self.folder)
     }
 
     /// Puts what came from repositories and libraries into the content store, where a lock looks for

@@ -90,11 +90,12 @@ fn what_a_killed_process_left_goes() {
 #[test]
 fn nothing_is_moved_over_or_beneath_what_is_not_there() {
     let root = tempfile::tempdir().expect("a temporary folder");
-    Received::target(&root.path().join("new")).expect("control");
+    let home = root.path().join("home");
+    Received::target(&home, &root.path().join("new")).expect("control");
     fs::write(root.path().join("file"), "").expect("our own file");
     std::os::unix::fs::symlink("nowhere", root.path().join("link")).expect("our own link");
     for bad in [".", "file", "link", "missing/new", "file/new", "new/.."] {
-        let found = Received::target(&root.path().join(bad));
+        let found = Received::target(&home, &root.path().join(bad));
         assert!(
             matches!(found, Err(Error::Refused { .. } | Error::Read { .. })),
             "{bad} {found:?}"

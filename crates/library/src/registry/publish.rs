@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{Registries, Release};
 use crate::archive::unpack;
 use crate::quarantine::{check, open};
-use crate::{Error, Git, Remote, private};
+use crate::{Error, Git, Remote, Store, private};
 
 /// Most bytes of an archive.
 const MAX_ARCHIVE: u64 = 2 << 30;
@@ -64,8 +64,7 @@ impl Registries {
 
     /// The entry of an archive that any receiver would take in.
     fn entry_of(&self, archive: &[u8]) -> Result<Release, Error> {
-        let trial = tempfile::Builder::new().prefix(".trial-").tempdir_in(&self.home);
-        let trial = trial.map_err(|source| Error::Write { path: self.home.clone(), source })?;
+        let trial = Store::of(&self.home).scratch()?;
         let refuse = |fault| Error::Archive { path: "the archive".into(), fault };
         let unpacked = unpack(archive, trial.path()).map_err(refuse)?;
         let snapshot = check::bundle(trial.path(), &unpacked.about).map_err(refuse)?;

@@ -64,6 +64,8 @@ pub struct Verdict {
     pub publisher: Option<String>,
     /// How many pins do not hold; `None` where there is no lock.
     pub moved: Option<usize>,
+    /// Whether there is an overlay, which nobody signs: it changes what the bundle may do.
+    pub overlay: bool,
 }
 
 impl Verdict {
@@ -168,7 +170,7 @@ pub fn verify_lock(
         Some(_) => Some(snapshot.drift(objects)?.len()),
         None => None,
     };
-    Ok(Verdict { signature, publisher, moved })
+    Ok(Verdict { signature, publisher, moved, overlay: snapshot.local_bytes.is_some() })
 }
 
 #[cfg(test)]

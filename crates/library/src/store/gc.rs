@@ -55,7 +55,7 @@ pub struct Gone {
 /// project that is gone needs only the former, until its trust is taken back.
 ///
 /// # Errors
-/// [`Error::Bundle`]: a lock that is there now cannot be read, so that what it needs is not known.
+/// [`Error::Bundle`]: a lock that was said yes to, or that is there now, cannot be read, so that what it needs is not known.
 pub fn needed(
     store: &Store,
     trusted: impl IntoIterator<Item = (PathBuf, Digest)>,
@@ -63,7 +63,7 @@ pub fn needed(
     let mut needed = Needed::default();
     for (project, consent) in trusted {
         needed.consents.insert(consent);
-        if let Ok(Some((_, _, Some(lock)))) = store.approved(&consent)
+        if let Some((_, _, Some(lock))) = store.approved(&consent)?
             && let Ok(lock) = Lock::parse(Path::new("ringfence.lock"), &lock)
         {
             needed.lock(&lock);

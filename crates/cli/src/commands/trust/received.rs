@@ -31,7 +31,7 @@ pub(super) fn run(home: &Path, store: &Store, trust: &Trust, id: &str) -> Done {
     let quarantine = Quarantine::of(home);
     let received = quarantine.open(id)?;
     let into = trust.received.into.clone().unwrap_or_default();
-    let target = Received::target(&into)?;
+    let target = Received::target(home, &into)?;
     // What is shown, said yes to and moved is this one reading.
     let mut card = receive::review(&received, home)?.card();
     card.project = target.to_string_lossy().into_owned();
