@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ringfence_bundle::{ServerId, Transport, Who};
-use ringfence_egress::{Proxy, Token};
+use ringfence_egress::{Begun, Proxy, Token};
 use ringfence_gateway::{Launched, Launcher};
 use ringfence_policy::Principal;
 use ringfence_record::{Event, Recorder, RunId};
@@ -235,7 +235,9 @@ impl Work {
         // Ends with the run, and with the server: one that is started again and again would
         // otherwise leave a listener, and with it a network, each time.
         let (end, ended) = watch::channel(false);
-        self.runtime.spawn(async move { proxy.serve(listener, who, token, ended).await });
+        let begun = Begun::default();
+        let begins = begun.clone();
+        self.runtime.spawn(async move { proxy.serve(listener, who, token, begins, ended).await });
         let (mut stopped, also) = (self.stopped.clone(), end.clone());
         self.runtime.spawn(async move {
             tokio::select! {
@@ -251,6 +253,7 @@ impl Work {
             .commit_blocking(Event::SandboxStarted { principal: server.to_string() })?;
         let program = program(&self.plan, server).map_err(Error::Backend)?;
         self.plan.prove(&Who::Server(server.to_string()), program)?;
+        begun.begin();
         let mut running = prepared.release()?;
         let (stdin, stdout) = running
             .take_streams()

@@ -1,7 +1,7 @@
 //! One screen about a run, from its record alone.
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use ringfence_record::{Attempt, Event, Outcome, Step};
 use serde::Serialize;
@@ -37,27 +37,17 @@ pub struct Row {
     pub times: u64,
 }
 
-/// The rows of a run, in the order in which each was first seen. What the probe itself did is told
-/// by the probe's rows. An agent can ask for very many things: the cost of one does not grow with
+/// The rows of a run, in the order in which each was first seen. An agent can ask for very many things: the cost of one does not grow with
 /// their number.
 #[must_use]
 pub fn rows(events: impl IntoIterator<Item: Borrow<Event>>) -> Vec<Row> {
     let mut all = Rows::default();
-    let mut started = HashSet::new();
     for event in events {
         let event = event.borrow();
-        match event {
-            Event::SandboxStarted { principal } => {
-                started.insert(principal.clone());
+        if let Event::SandboxProbed { principal, attempts, .. } = event {
+            for attempt in attempts.iter().filter(|a| a.result != "control") {
+                all.add(probe(principal, attempt));
             }
-            // Before anything was started there, only the probe's positive control connects.
-            Event::EgressDecided { principal, .. } if !started.contains(principal) => continue,
-            Event::SandboxProbed { principal, attempts, .. } => {
-                for attempt in attempts.iter().filter(|a| a.result != "control") {
-                    all.add(probe(principal, attempt));
-                }
-            }
-            _ => {}
         }
         held_back(event).into_iter().flatten().chain(row(event)).for_each(|row| all.add(row));
     }
@@ -271,11 +261,10 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_is_one_row_a_kind_and_its_own_connection_none() {
+    fn the_probe_is_one_row_a_kind() {
         let start = |p: &str| Event::SandboxStarted { principal: p.into() };
         let events = [
             probe("connect 1.1.1.1:443"),
-            connect("agent"),
             probe("create a file in /usr"),
             probe("create a file in /"),
             start("agent"),
