@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::future::Future;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
 
 use ringfence_bundle::{ServerId, Transport, Who};
 use ringfence_egress::{Begun, Proxy, Token};
-use ringfence_gateway::{Launched, Launcher};
+use ringfence_gateway::{Fate, Launched, Launcher, Told};
 use ringfence_policy::Principal;
 use ringfence_record::{Event, Recorder, RunId};
 use ringfence_sandbox::native::{self, Running};
-use ringfence_sandbox::{Spec, Streams};
+use ringfence_sandbox::{Exit, Spec, Streams};
 use ringfence_secrets::{Resolver, Secret};
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
@@ -150,6 +151,9 @@ impl Launching {
     async fn start(&self, server: &ServerId) -> Result<Launched, String> {
         let token = Token::fresh().map_err(|e| e.to_string())?;
         let (spec, secrets) = self.spec(server, &token).await?;
+        // Earlier starts of it may have written before.
+        let file = self.stderr(server);
+        let from = std::fs::metadata(&file).map_or(0, |file| file.len());
         let (reply, started) = oneshot::channel();
         self.orders
             .send(Order { server: server.clone(), spec, token, reply })
@@ -158,11 +162,13 @@ impl Launching {
             started.await.map_err(|_| "the run is ending")??;
         let stdin = pipe::Sender::from_owned_fd(stdin).map_err(|e| e.to_string())?;
         let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(|e| e.to_string())?;
+        let (how, end) = watch::channel(None);
         Ok(Launched {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             secrets,
-            guard: Box::new(self.watch(server, running, proxy)),
+            guard: Box::new(self.watch(server, running, proxy, how)),
+            fate: Some(Box::new(Aftermath { end, file, from })),
         })
     }
 }
@@ -170,7 +176,13 @@ impl Launching {
 impl Launching {
     /// Keeps a server's limits until it ends, or is ended. Its proxy goes with it: it may still say
     /// goodbye to somebody.
-    fn watch(&self, server: &ServerId, mut running: Running, proxy: EndProxy) -> Ending {
+    fn watch(
+        &self,
+        server: &ServerId,
+        mut running: Running,
+        proxy: EndProxy,
+        how: watch::Sender<Option<String>>,
+    ) -> Ending {
         let (ending, mut ended) = oneshot::channel();
         let watched = Watched::new(&self.plan.limits, &running);
         let (recorder, server) = (self.recorder.clone(), server.to_string());
@@ -186,10 +198,18 @@ impl Launching {
                         let _ = tokio::time::timeout(GRACE, running.wait()).await;
                         return;
                     }
-                    _ = running.wait() => return,
+                    exit = running.wait() => {
+                        how.send_replace(Some(match exit {
+                            Ok(Exit::Code(code)) => format!("it exited with status {code}"),
+                            Ok(Exit::Signal(signal)) => format!("it was killed by signal {signal}"),
+                            Err(error) => format!("its sandbox failed: {error}"),
+                        }));
+                        return;
+                    }
                     _ = look.tick(), if watched.any() => {
                         let Some((limit, detail)) = watched.exceeded(&running) else { continue };
                         running.kill();
+                        how.send_replace(Some(format!("it was ended by a limit, {limit}: {detail}")));
                         let (limit, detail) = (limit.into(), format!("server {server}: {detail}"));
                         // A record that fails ends the run, and says so.
                         let _ = recorder.commit(Event::LimitReached { limit, detail }).await;
@@ -200,6 +220,47 @@ impl Launching {
         });
         Ending { _ending: ending }
     }
+}
+
+/// Bytes of a server's stderr that are read.
+const TAIL: u64 = 64 << 10;
+
+/// What became of a server.
+struct Aftermath {
+    end: watch::Receiver<Option<String>>,
+    file: PathBuf,
+    /// Where in the file its own words begin.
+    from: u64,
+}
+
+impl Fate for Aftermath {
+    fn learn(&self, patience: Duration) -> Pin<Box<dyn Future<Output = Told> + Send + '_>> {
+        Box::pin(async move {
+            let mut end = self.end.clone();
+            let known = tokio::time::timeout(patience, end.wait_for(Option::is_some)).await;
+            let end = match known {
+                Ok(Ok(end)) => end.clone().unwrap_or_default(),
+                Ok(Err(_)) => "it was ended".to_owned(),
+                Err(_) => "it still runs".to_owned(),
+            };
+            // A server whose words cannot be read has ended all the same.
+            let (stderr, cut) = tail(&self.file, self.from).unwrap_or_default();
+            Told { end, stderr, cut }
+        })
+    }
+}
+
+/// The end of a file, and whether more stood before it and after `from`.
+fn tail(file: &Path, from: u64) -> std::io::Result<(String, bool)> {
+    let mut file = std::fs::File::open(file)?;
+    let length = file.metadata()?.len();
+    // It may have emptied the file.
+    let from = if from > length { 0 } else { from };
+    let start = from.max(length.saturating_sub(TAIL));
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes)?;
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), start > from))
 }
 
 impl Launcher for Launching {

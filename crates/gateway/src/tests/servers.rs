@@ -215,6 +215,7 @@ impl Launcher for Processes {
                 stdout: Box::new(child.stdout.take().unwrap()),
                 secrets: Vec::new(),
                 guard: Box::new(child),
+                fate: None,
             })
         })
     }
@@ -273,7 +274,7 @@ impl Launcher for StatelessOnly {
         Box::pin(async move {
             let (stdout, stdin) = tokio::io::split(ours);
             let (stdin, stdout) = (Box::new(stdin), Box::new(stdout));
-            Ok(Launched { stdin, stdout, secrets: Vec::new(), guard: Box::new(()) })
+            Ok(Launched { stdin, stdout, secrets: Vec::new(), guard: Box::new(()), fate: None })
         })
     }
 }

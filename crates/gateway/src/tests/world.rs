@@ -188,6 +188,7 @@ impl Launcher for Pipes {
                 stdout: Box::new(stdout),
                 secrets: Vec::new(),
                 guard: Box::new(()),
+                fate: None,
             })
         })
     }
