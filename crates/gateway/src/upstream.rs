@@ -169,6 +169,14 @@ impl Table {
         self.slots.get(server)?.words().clone()
     }
 
+    /// Nobody waits any more for a server: what is known of it then is kept for the person.
+    pub(crate) async fn hung(&self, server: &ServerId, error: &UpstreamError) {
+        let state = self.slots.get(server).and_then(|slot| slot.state.try_lock().ok());
+        let Some(live) = state.and_then(|state| state.live.clone()) else { return };
+        let words = fate::words(live.fate.as_deref(), error, &live.veil).await;
+        self.learnt(server, words);
+    }
+
     fn learnt(&self, server: &ServerId, words: Option<String>) {
         if let Some(slot) = self.slots.get(server) {
             *slot.words() = words;

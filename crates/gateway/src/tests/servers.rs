@@ -290,3 +290,60 @@ async fn a_server_that_knows_no_handshake_is_started_again_without_one() {
     world.call("echo", json!({})).await.unwrap();
     assert_eq!(launcher.0.load(Ordering::SeqCst), 2);
 }
+
+/// Reads, answers nothing, and is known to live.
+struct Hangs;
+impl Launcher for Hangs {
+    fn launch<'a>(
+        &'a self,
+        _server: &'a ServerId,
+    ) -> Pin<Box<dyn Future<Output = Result<Launched, String>> + Send + 'a>> {
+        Box::pin(async {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            let (stdout, stdin) = tokio::io::split(ours);
+            Ok(Launched {
+                stdin: Box::new(stdin),
+                stdout: Box::new(stdout),
+                secrets: Vec::new(),
+                guard: Box::new(theirs),
+                fate: Some(Box::new(Lives)),
+            })
+        })
+    }
+}
+
+struct Lives;
+impl crate::Fate for Lives {
+    fn learn(&self, patience: Duration) -> Pin<Box<dyn Future<Output = crate::Told> + Send + '_>> {
+        assert_eq!(patience, Duration::ZERO, "nobody waits longer for a server that hangs");
+        let stderr = format!("waiting for the disk with {}\n", super::world::SECRET);
+        let end = "it still runs".into();
+        Box::pin(async { crate::Told { end, stderr, cut: false } })
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_that_hangs_said_is_for_the_record_and_not_for_the_agent() {
+    let base = World::new();
+    // A handshake has less time than a call.
+    let waits = crate::Waits { connect: Duration::from_millis(100), call: Duration::from_secs(20) };
+    let launched = (base.journal, base.tools, base.pipes);
+    let alone = super::world::s_alone(stdio(), &[]);
+    let world =
+        World::assembled(alone, Arc::new(super::world::Rules), waits, launched, Arc::new(Hangs));
+    let error = world.call("echo", json!({})).await.unwrap_err();
+    let seen = format!("{:?}", error.to_rpc());
+    assert!(seen.contains("did not answer within") && !seen.contains("disk"), "{seen}");
+    let events = world.journal.events.lock().unwrap();
+    let told = events.iter().find_map(|event| match event {
+        ringfence_record::Event::CallSettled { result, detail, .. } if result == "failed" => {
+            detail.clone()
+        }
+        _ => None,
+    });
+    let told = told.expect("it failed");
+    assert!(
+        told.ends_with("; it still runs; its stderr ends: waiting for the disk with ***"),
+        "{told}"
+    );
+}
