@@ -321,12 +321,8 @@ fn settled(project: &Project) {
 }
 
 /// What the next command does not need is gone once it has run; what was half put into the store goes
-/// when a person clears it.
+/// when it is asked to take away what nothing needs.
 fn nothing_left(project: &Project) {
-    project.ringfence(&["store", "gc", "--now"]).ok().done();
-}
-
-    // The store's own are gone when it is asked to take away what nothing needs.
     project.ringfence(&["store", "gc"]).ok().done();
     let mut left = project.picture(&project.path());
     left.extend(project.picture(&project.state()));
@@ -343,10 +339,6 @@ fn listed(project: &Project) -> bool {
 
 fn granted(project: &Project, path: &str) -> bool {
     let list = project.ringfence(&["trust", "--list", "--json"]).ok().json();
-    let path = project.path().display().to_string();
-    list["projects"].as_array().expect("a list").iter().any(|row| row["project"] == *path)
-}
-
     list["projects"].as_array().expect("a list").iter().any(|row| row["project"] == path)
 }
 

@@ -158,7 +158,7 @@ pub(crate) struct Stop {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Report {
-    /// A run's id, the beginning of it, or `last`
+    /// A run's id, the beginning of it, or `last`: this project's, or the machine's if it has none
     #[arg(default_value = "last")]
     pub(crate) run: String,
     /// Print every event as JSON

@@ -37,7 +37,7 @@ pub(crate) use verify::Verify;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ringfence_record::RunId;
+use ringfence_record::{RunId, RunInfo};
 
 use crate::args::{Args, Command};
 use crate::failure::Failure;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Policy(policy) => policy::run(args, policy),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),
-        Command::Report(report) => report::run(report),
+        Command::Report(report) => report::run(args, report),
         Command::Audit(audit) => audit::run(audit),
         Command::Store(store) => store::run(store),
         Command::Library(library) => library::run(args, library),
@@ -95,12 +95,15 @@ fn home() -> Result<PathBuf, Failure> {
 /// The run that a person means: an id, its beginning, or `last`.
 fn find(home: &Path, run: &str) -> Result<RunId, Failure> {
     if run == "last" {
-        // Ids of runs that began in the same second sort by chance.
-        return ringfence_record::list_runs(home)?
-            .into_iter()
-            .max_by(|a, b| a.started.cmp(&b.started))
-            .map(|info| info.run)
-            .ok_or_else(|| Failure::user("no run yet on this machine").next("ringfence run"));
+        return last(ringfence_record::list_runs(home)?).map(|info| info.run);
     }
     Ok(ringfence_record::find_run(home, run)?)
+}
+
+/// The run that began last.
+fn last(runs: Vec<RunInfo>) -> Result<RunInfo, Failure> {
+    // Ids of runs that began in the same second sort by chance.
+    runs.into_iter()
+        .max_by(|a, b| a.started.cmp(&b.started))
+        .ok_or_else(|| Failure::user("no run yet on this machine").next("ringfence run"))
 }

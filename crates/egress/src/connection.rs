@@ -16,6 +16,7 @@ use crate::dial::dial;
 use crate::engine::{Engine, Limits};
 use crate::forward::{self, After, Side};
 use crate::head::{Framing, Head, HeadError, find_end};
+use crate::proxy::Begun;
 use crate::reply::Reply;
 use crate::request::{Exchange, Request};
 use crate::token::Token;
@@ -30,6 +31,7 @@ const LINGER_BYTES: usize = 256 * 1024;
 pub(crate) struct Peer {
     pub(crate) who: Principal,
     pub(crate) token: Token,
+    pub(crate) begun: Begun,
 }
 
 /// Serves one connection until it ends.
@@ -37,6 +39,9 @@ pub(crate) async fn serve(engine: Arc<Engine>, peer: Arc<Peer>, stream: TcpStrea
     // Without it the answers only come later.
     let _ = stream.set_nodelay(true);
     let mut client = Client { stream, buffer: BytesMut::new() };
+    if !peer.begun.has() {
+        return client.turn_away(&engine.limits).await;
+    }
     while let Some(kept) = client.serve_one(&engine, &peer).await {
         client = kept;
     }
@@ -121,6 +126,14 @@ impl Client {
                 Box::pin(self.exchange(exchange, spoken, server, permit, &engine.limits)).await
             }
         }
+    }
+
+    /// Answers the probe of a sandbox in which nothing was started: any answer will do.
+    async fn turn_away(mut self, limits: &Limits) {
+        if let Ok(None) = self.read_head(limits).await {
+            return;
+        }
+        let _ = self.refuse(&Reply::no_token(), Shape { keep: false, head_only: false }).await;
     }
 
     async fn tunnel(mut self, server: TcpStream, permit: Permit, limits: &Limits) {

@@ -34,7 +34,7 @@ pub use address::{AddressError, CheckedAddr, check_addresses};
 pub use dial::{DialError, dial};
 pub use hello::{Hello, HelloReader, Progress, asks_for_retry};
 pub use local::Locals;
-pub use proxy::Proxy;
+pub use proxy::{Begun, Proxy};
 pub use resolve::{ResolveError, Resolver};
 pub use token::Token;
 

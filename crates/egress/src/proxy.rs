@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ringfence_policy::{Principal, Ruleset};
@@ -21,6 +22,22 @@ use crate::token::Token;
 const PAUSE: Duration = Duration::from_millis(50);
 /// So many errors in a row are the listener's own fault.
 const MAX_ERRORS: u32 = 200;
+
+/// Whether a process was started in a sandbox. Before that only the sandbox's own probe is in it: its
+/// requests are answered with a refusal and are no decision, so the record has none of them.
+#[derive(Debug, Clone, Default)]
+pub struct Begun(Arc<AtomicBool>);
+
+impl Begun {
+    /// From now on requests are judged and recorded. Said before the process is let go.
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
 
 /// The proxy of one run: many listeners (one a sandbox), one ruleset, one record.
 #[derive(Clone)]
@@ -56,7 +73,8 @@ impl Proxy {
         Self { engine: Arc::new(engine) }
     }
 
-    /// Serves one listener for one principal, who must show this token. Ends when `stop` is true or
+    /// Serves one listener for one principal, who must show this token. Until `begun` nothing gets
+    /// through, and nothing is recorded. Ends when `stop` is true or
     /// its sender is gone; open tunnels are cut then, and each is recorded before this returns.
     ///
     /// # Errors
@@ -66,11 +84,12 @@ impl Proxy {
         listener: TcpListener,
         who: Principal,
         token: Token,
+        begun: Begun,
         mut stop: tokio::sync::watch::Receiver<bool>,
     ) -> Result<(), Error> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let peer = Arc::new(Peer { who, token });
+        let peer = Arc::new(Peer { who, token, begun });
         let slots = Arc::new(Semaphore::new(self.engine.limits.connections));
         let mut connections = JoinSet::new();
         let mut errors = 0;

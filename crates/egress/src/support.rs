@@ -21,7 +21,7 @@ use crate::address::{AddressError, CheckedAddr};
 use crate::engine::{Addresses, Engine, Journal, Judge, Limits};
 use crate::local::Locals;
 use crate::resolve::Resolver;
-use crate::{Error, Proxy, Token};
+use crate::{Begun, Error, Proxy, Token};
 
 /// Nothing in a test takes longer; an await that does is a failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -162,13 +162,21 @@ pub(crate) struct Setup {
     pub(crate) real_address_check: bool,
     pub(crate) broken_record: bool,
     pub(crate) dns_port: Option<u16>,
+    /// Nothing was started in the sandbox yet.
+    pub(crate) before_it_begins: bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let limits =
             Limits { waiting: PATIENCE, head: PATIENCE, hello: PATIENCE, ..Limits::default() };
-        Self { limits, real_address_check: false, broken_record: false, dns_port: None }
+        Self {
+            limits,
+            real_address_check: false,
+            broken_record: false,
+            dns_port: None,
+            before_it_begins: false,
+        }
     }
 }
 
@@ -177,6 +185,7 @@ pub(crate) struct World {
     pub(crate) port: u16,
     pub(crate) token: Token,
     pub(crate) notes: Arc<Notes>,
+    pub(crate) begun: Begun,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) served: JoinHandle<Result<(), Error>>,
 }
@@ -215,11 +224,15 @@ impl World {
         let (stop, stopped) = watch::channel(false);
         let token = Token::fresh().unwrap();
         let (proxy, shown) = (Proxy::with_engine_in_test(engine), token.clone());
-        let served =
-            tokio::spawn(
-                async move { proxy.serve(listener, Principal::Agent, shown, stopped).await },
-            );
-        Self { port, token, notes, stop, served }
+        let begun = Begun::default();
+        if !setup.before_it_begins {
+            begun.begin();
+        }
+        let begins = begun.clone();
+        let served = tokio::spawn(async move {
+            proxy.serve(listener, Principal::Agent, shown, begins, stopped).await
+        });
+        Self { port, token, notes, begun, stop, served }
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {

@@ -168,7 +168,7 @@ impl Gateway {
                 Err(Error::Answered(error).into())
             }
             Err(Failure::Upstream(error)) => {
-                settling.end("failed", Some(error.detail()))?;
+                settling.end("failed", Some(self.detail(server, &error)))?;
                 Err(Error::Upstream { error }.into())
             }
         }

@@ -5,6 +5,7 @@
 mod call;
 mod decide;
 mod error;
+mod fate;
 mod list;
 mod offer;
 mod permit;
@@ -24,6 +25,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use ringfence_bundle::{Server, ServerId, ToolPins};
+use ringfence_mcp::UpstreamError;
 use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
 use ringfence_secrets::{Resolver, Secret};
@@ -32,6 +34,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use call::JudgedRequest;
 pub use error::{Error, Refusal};
+pub use fate::{Fate, Told};
 pub use offer::{Offer, Unfit};
 
 use seams::{Journal, Judge, Trust, Vault};
@@ -47,6 +50,8 @@ pub struct Launched {
     pub secrets: Vec<(String, Secret)>,
     /// Ends it, gently then firmly, when dropped.
     pub guard: Box<dyn Send>,
+    /// Knows what becomes of it, where somebody does.
+    pub fate: Option<Box<dyn Fate>>,
 }
 
 /// Starts stdio servers; `run` implements it, so that `gateway` knows no sandbox.
@@ -143,6 +148,16 @@ impl Gateway {
             parts.launcher,
             Waits::default(),
         )
+    }
+
+    /// The error with what is known of the server's end, for the person at the machine and never for
+    /// the agent.
+    #[must_use]
+    pub fn detail(&self, server: &ServerId, error: &UpstreamError) -> String {
+        match self.upstreams.words(server) {
+            Some(words) => format!("{}; {words}", error.detail()),
+            None => error.detail(),
+        }
     }
 
     pub(crate) fn assemble(

@@ -47,7 +47,12 @@ impl Gateway {
     pub async fn offer(self: &Arc<Self>, server: &ServerId) -> Result<Offer, Error> {
         let patience = self.upstreams.patience();
         let offer = tokio::time::timeout(patience, self.ask(server)).await;
-        offer.unwrap_or(Err(Error::Upstream { error: UpstreamError::Timeout { after: patience } }))
+        let Ok(offer) = offer else {
+            let error = UpstreamError::Timeout { after: patience };
+            self.upstreams.hung(server, &error).await;
+            return Err(Error::Upstream { error });
+        };
+        offer
     }
 
     async fn ask(&self, server: &ServerId) -> Result<Offer, Error> {

@@ -10,10 +10,13 @@ use ringfence_bundle::{Server, ServerId, ToolPins, Transport, json_digest};
 use ringfence_mcp::{Opening, RpcError, Upstream, UpstreamError};
 use serde_json::{Value, json};
 
+use crate::fate::{self, Fate};
 use crate::permit::CallPermit;
 use crate::scrub::Veil;
 use crate::seams::Vault;
 use crate::{Launcher, Waits};
+
+use connect::Fallen;
 
 /// One slot a server.
 pub(crate) struct Table {
@@ -29,6 +32,8 @@ struct Slot {
     pinned: Option<Option<String>>,
     /// Why nothing is asked of it any more in this run: it said something else.
     stranger: Mutex<Option<String>>,
+    /// What is known of the failure that is not mended yet, for the person.
+    words: Mutex<Option<String>>,
     state: tokio::sync::Mutex<State>,
 }
 
@@ -50,6 +55,7 @@ struct Live {
     since: Instant,
     /// Ends a stdio server when dropped; after the connection, which closes its stdin.
     _guard: Mutex<Option<Box<dyn Send>>>,
+    fate: Option<Box<dyn Fate>>,
 }
 
 /// Why a forward gave no result.
@@ -85,6 +91,7 @@ impl Table {
             transport: server.transport.clone(),
             pinned: pinned(id).map(|pins| pins.instructions.clone()),
             stranger: Mutex::default(),
+            words: Mutex::default(),
             state: tokio::sync::Mutex::new(State {
                 live: None,
                 generation: 0,
@@ -149,7 +156,30 @@ impl Table {
                 self.answered(&server).await;
                 Err(UpstreamError::Rpc(veiled(&live.veil, error)).into())
             }
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                let words = fate::words(live.fate.as_deref(), &error, &live.veil).await;
+                self.learnt(&server, words);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// What is known of a server's failure, for the person. Contacts nobody.
+    pub(crate) fn words(&self, server: &ServerId) -> Option<String> {
+        self.slots.get(server)?.words().clone()
+    }
+
+    /// Nobody waits any more for a server: what is known of it then is kept for the person.
+    pub(crate) async fn hung(&self, server: &ServerId, error: &UpstreamError) {
+        let state = self.slots.get(server).and_then(|slot| slot.state.try_lock().ok());
+        let Some(live) = state.and_then(|state| state.live.clone()) else { return };
+        let words = fate::words(live.fate.as_deref(), error, &live.veil).await;
+        self.learnt(server, words);
+    }
+
+    fn learnt(&self, server: &ServerId, words: Option<String>) {
+        if let Some(slot) = self.slots.get(server) {
+            *slot.words() = words;
         }
     }
 
@@ -209,7 +239,9 @@ impl Table {
             return Err(UpstreamError::Down { reason: reason.clone(), detail: reason }.into());
         }
         match self.connect(server, &slot.transport, &mut state.opening).await {
-            Ok((upstream, veil, guard)) => {
+            Ok((upstream, veil, process)) => {
+                self.learnt(server, None);
+                let (guard, fate) = process.unzip();
                 let mut hello = upstream.hello().clone();
                 veil.result(&mut hello);
                 if let Some(rule) = slot.differs(server, &hello["instructions"]) {
@@ -225,12 +257,14 @@ impl Table {
                     veil,
                     since: Instant::now(),
                     _guard: Mutex::new(guard),
+                    fate: fate.flatten(),
                 });
                 state.live = Some(Arc::clone(&live));
                 Ok(live)
             }
-            Err(error) => {
+            Err(Fallen { error, words }) => {
                 state.failed();
+                self.learnt(server, words);
                 Err(error.into())
             }
         }
@@ -240,6 +274,10 @@ impl Table {
 impl Slot {
     fn told(&self) -> std::sync::MutexGuard<'_, Option<String>> {
         self.stranger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn words(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.words.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn stranger(&self) -> Option<String> {

@@ -161,11 +161,11 @@ impl Inquiry {
         let _ = stop.send(true);
         ended?;
         offers.sort_by(|(a, _), (b, _)| a.cmp(b));
-        self.gather(session.run.clone(), offers)
+        self.gather(session.run.clone(), offers, &gateway)
     }
 
     /// What the answers come to: all of it, or every problem.
-    fn gather(&self, run: RunId, offers: Vec<Answered>) -> Result<Asked, Error> {
+    fn gather(&self, run: RunId, offers: Vec<Answered>, gateway: &Gateway) -> Result<Asked, Error> {
         let mut asked = Asked { run, pins: Vec::new(), unfit: Vec::new(), missing: Vec::new() };
         let (mut problems, mut refused) = (Vec::new(), false);
         for server in &self.servers {
@@ -179,7 +179,9 @@ impl Inquiry {
                 Err(error) => {
                     refused |= matches!(error, ringfence_gateway::Error::Refused(_));
                     Err(match error {
-                        ringfence_gateway::Error::Upstream { error } => error.detail(),
+                        ringfence_gateway::Error::Upstream { error } => {
+                            gateway.detail(&server, &error)
+                        }
                         error => error.to_string(),
                     })
                 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfence_bundle::Who;
-use ringfence_egress::{Proxy, Token};
+use ringfence_egress::{Begun, Proxy, Token};
 use ringfence_gateway::{Gateway, Parts};
 use ringfence_policy::Principal;
 use ringfence_record::{Attempt, Event, Recorder, RunId};
@@ -208,9 +208,10 @@ async fn contained(
     let (Some(for_proxy), Some(for_gate)) = (listeners.next(), listeners.next()) else {
         return Err(Error::Backend("the sandbox handed out no listeners".into()));
     };
+    let begun = Begun::default();
     let serving = tokio::spawn({
-        let (proxy, stopped) = (proxy.clone(), stopped.clone());
-        async move { proxy.serve(for_proxy, Principal::Agent, token, stopped).await }
+        let (proxy, begun, stopped) = (proxy.clone(), begun.clone(), stopped.clone());
+        async move { proxy.serve(for_proxy, Principal::Agent, token, begun, stopped).await }
     });
     let gating = tokio::spawn(Arc::clone(&gateway).serve(for_gate, stopped));
     let ended = async {
@@ -227,6 +228,7 @@ async fn contained(
             plan.prove(&Who::Agent, &plan.program)?;
         }
         progress.released(&mode(plan));
+        begun.begin();
         let mut running = prepared.release()?;
         supervise(plan, recorder, &mut running, &mut signals).await
     }

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::future::Future;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
 
 use ringfence_bundle::{ServerId, Transport, Who};
-use ringfence_egress::{Proxy, Token};
-use ringfence_gateway::{Launched, Launcher};
+use ringfence_egress::{Begun, Proxy, Token};
+use ringfence_gateway::{Fate, Launched, Launcher, Told};
 use ringfence_policy::Principal;
 use ringfence_record::{Event, Recorder, RunId};
 use ringfence_sandbox::native::{self, Running};
-use ringfence_sandbox::{Spec, Streams};
+use ringfence_sandbox::{Exit, Spec, Streams};
 use ringfence_secrets::{Resolver, Scrubber, Secret};
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
@@ -156,7 +157,10 @@ impl Launching {
         let token = Token::fresh().map_err(|e| e.to_string())?;
         let (mut spec, secrets) = self.spec(server, &token).await?;
         let scrubber = Scrubber::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret)));
-        let stderr = stderr::keep(&self.stderr(server), scrubber)
+        // Earlier starts of it may have written before.
+        let file = self.stderr(server);
+        let from = std::fs::metadata(&file).map_or(0, |file| file.len());
+        let (stderr, kept) = stderr::keep(&file, scrubber)
             .map_err(|error| format!("its stderr cannot be kept: {error}"))?;
         spec.stderr = Some(stderr.path());
         let (reply, started) = oneshot::channel();
@@ -167,11 +171,13 @@ impl Launching {
             started.await.map_err(|_| "the run is ending")??;
         let stdin = pipe::Sender::from_owned_fd(stdin).map_err(|e| e.to_string())?;
         let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(|e| e.to_string())?;
+        let (how, end) = watch::channel(None);
         Ok(Launched {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
             secrets,
-            guard: Box::new(self.watch(server, running, proxy)),
+            guard: Box::new(self.watch(server, running, proxy, how)),
+            fate: Some(Box::new(Aftermath { end, kept, file, from })),
         })
     }
 }
@@ -179,7 +185,13 @@ impl Launching {
 impl Launching {
     /// Keeps a server's limits until it ends, or is ended. Its proxy goes with it: it may still say
     /// goodbye to somebody.
-    fn watch(&self, server: &ServerId, mut running: Running, proxy: EndProxy) -> Ending {
+    fn watch(
+        &self,
+        server: &ServerId,
+        mut running: Running,
+        proxy: EndProxy,
+        how: watch::Sender<Option<String>>,
+    ) -> Ending {
         let (ending, mut ended) = oneshot::channel();
         let watched = Watched::new(&self.plan.limits, &running);
         let (recorder, server) = (self.recorder.clone(), server.to_string());
@@ -195,10 +207,18 @@ impl Launching {
                         let _ = tokio::time::timeout(GRACE, running.wait()).await;
                         return;
                     }
-                    _ = running.wait() => return,
+                    exit = running.wait() => {
+                        how.send_replace(Some(match exit {
+                            Ok(Exit::Code(code)) => format!("it exited with status {code}"),
+                            Ok(Exit::Signal(signal)) => format!("it was killed by signal {signal}"),
+                            Err(error) => format!("its sandbox failed: {error}"),
+                        }));
+                        return;
+                    }
                     _ = look.tick(), if watched.any() => {
                         let Some((limit, detail)) = watched.exceeded(&running) else { continue };
                         running.kill();
+                        how.send_replace(Some(format!("it was ended by a limit, {limit}: {detail}")));
                         let (limit, detail) = (limit.into(), format!("server {server}: {detail}"));
                         // A record that fails ends the run, and says so.
                         let _ = recorder.commit(Event::LimitReached { limit, detail }).await;
@@ -209,6 +229,51 @@ impl Launching {
         });
         Ending { _ending: ending }
     }
+}
+
+/// Bytes of a server's stderr that are read.
+const TAIL: u64 = 64 << 10;
+
+/// What became of a server.
+struct Aftermath {
+    end: watch::Receiver<Option<String>>,
+    /// Over when all that it said on stderr is kept.
+    kept: stderr::Whole,
+    file: PathBuf,
+    /// Where in the file its own words begin.
+    from: u64,
+}
+
+impl Fate for Aftermath {
+    fn learn(&self, patience: Duration) -> Pin<Box<dyn Future<Output = Told> + Send + '_>> {
+        Box::pin(async move {
+            let mut end = self.end.clone();
+            let known = tokio::time::timeout(patience, end.wait_for(Option::is_some)).await;
+            let end = match known {
+                Ok(Ok(end)) => end.clone().unwrap_or_default(),
+                Ok(Err(_)) => "it was ended".to_owned(),
+                Err(_) => "it still runs".to_owned(),
+            };
+            // What it started may hold its stderr open for as long as it likes.
+            let _ = tokio::time::timeout(patience, self.kept.clone().wait()).await;
+            // A server whose words cannot be read has ended all the same.
+            let (stderr, cut) = tail(&self.file, self.from).unwrap_or_default();
+            Told { end, stderr, cut }
+        })
+    }
+}
+
+/// The end of a file, and whether more stood before it and after `from`.
+fn tail(file: &Path, from: u64) -> std::io::Result<(String, bool)> {
+    let mut file = std::fs::File::open(file)?;
+    let length = file.metadata()?.len();
+    // It may have emptied the file.
+    let from = if from > length { 0 } else { from };
+    let start = from.max(length.saturating_sub(TAIL));
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL).read_to_end(&mut bytes)?;
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), start > from))
 }
 
 impl Launcher for Launching {
@@ -244,7 +309,9 @@ impl Work {
         // Ends with the run, and with the server: one that is started again and again would
         // otherwise leave a listener, and with it a network, each time.
         let (end, ended) = watch::channel(false);
-        self.runtime.spawn(async move { proxy.serve(listener, who, token, ended).await });
+        let begun = Begun::default();
+        let begins = begun.clone();
+        self.runtime.spawn(async move { proxy.serve(listener, who, token, begins, ended).await });
         let (mut stopped, also) = (self.stopped.clone(), end.clone());
         self.runtime.spawn(async move {
             tokio::select! {
@@ -260,6 +327,7 @@ impl Work {
             .commit_blocking(Event::SandboxStarted { principal: server.to_string() })?;
         let program = program(&self.plan, server).map_err(Error::Backend)?;
         self.plan.prove(&Who::Server(server.to_string()), program)?;
+        begun.begin();
         let mut running = prepared.release()?;
         let (stdin, stdout) = running
             .take_streams()

@@ -20,4 +20,4 @@ pub use execute::{EndedBy, Finished, Progress, execute, sweep};
 pub use live::{Live, list, stop};
 pub use plan::{Backend, Line, Plan, Request, View};
 pub use secrets::{Answered, SecretRow, State, Survey, Wanting, survey};
-pub use summary::{About, Row, rows, screen};
+pub use summary::{About, Row, Verdict, rows, screen};

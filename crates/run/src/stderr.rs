@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use ringfence_secrets::Scrubber;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::net::unix::pipe::Receiver;
+use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 /// Bytes that are kept of one server.
@@ -40,25 +41,40 @@ struct Kept {
     left: usize,
 }
 
+/// That everything is kept: every copy of the [`Mouth`] was closed.
+#[derive(Clone)]
+pub(crate) struct Whole(watch::Receiver<()>);
+
+impl Whole {
+    /// Waits for that.
+    pub(crate) async fn wait(mut self) {
+        // Nothing is ever sent: the other end goes.
+        while self.0.changed().await.is_ok() {}
+    }
+}
+
 /// Keeps what is said until every copy of the [`Mouth`] is closed, or the runtime ends.
-pub(crate) fn keep(path: &Path, scrubber: Scrubber) -> std::io::Result<Mouth> {
+pub(crate) fn keep(path: &Path, scrubber: Scrubber) -> std::io::Result<(Mouth, Whole)> {
     let (pipe, mouth) = pipe_with(PipeFlags::CLOEXEC)?;
     let pipe = Receiver::from_owned_fd(pipe)?;
     let file = File::options().append(true).create(true).mode(0o600).open(path)?;
     let held = Zeroizing::new(Vec::with_capacity(2 * CHUNK));
     let mut kept = Kept { pipe, file, scrubber, held, left: MOST };
+    let (working, whole) = watch::channel(());
     tokio::spawn(async move {
         while kept.pipe.readable().await.is_ok() {
             let mut piece = Zeroizing::new([0; PIECE]);
             match kept.pipe.try_read(&mut *piece) {
-                Ok(0) => return,
+                Ok(0) => break,
                 Ok(read) => kept.add(&piece[..read]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => return,
+                Err(_) => break,
             }
         }
+        drop(kept);
+        drop(working);
     });
-    Ok(Mouth(mouth))
+    Ok((Mouth(mouth), Whole(whole)))
 }
 
 impl Kept {

@@ -1,7 +1,7 @@
 //! One screen about a run, from its record alone.
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use ringfence_record::{Attempt, Event, Outcome, Step};
 use serde::Serialize;
@@ -20,41 +20,77 @@ pub enum About {
     Probe,
 }
 
+/// How it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It was let through.
+    Allowed,
+    /// It was not.
+    Refused,
+    /// It was let through, and the server gave nothing that can be used.
+    Failed,
+}
+
+impl From<Outcome> for Verdict {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Allowed => Self::Allowed,
+            Outcome::Refused => Self::Refused,
+        }
+    }
+}
+
 /// One distinct thing that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// What it is about.
     pub about: About,
     /// The verdict.
-    pub outcome: Outcome,
+    pub outcome: Verdict,
     /// Who asked.
     pub principal: String,
     /// What was asked for.
     pub what: String,
-    /// The rule that decided.
+    /// The rule that decided, or why it failed.
     pub rule: String,
     /// How often.
     pub times: u64,
 }
 
-/// The rows of a run, in the order in which each was first seen. What the probe itself did is told
-/// by the probe's rows. An agent can ask for very many things: the cost of one does not grow with
+/// The rows of a run, in the order in which each was first seen. An agent can ask for very many things: the cost of one does not grow with
 /// their number.
 #[must_use]
 pub fn rows(events: impl IntoIterator<Item: Borrow<Event>>) -> Vec<Row> {
     let mut all = Rows::default();
-    let mut started = HashSet::new();
+    // Calls that were let through and whose end is not read yet: who asked, and for what.
+    let mut open: HashMap<u64, (String, String)> = HashMap::new();
     for event in events {
         let event = event.borrow();
-        match event {
-            Event::SandboxStarted { principal } => {
-                started.insert(principal.clone());
+        if let Event::SandboxProbed { principal, attempts, .. } = event {
+            for attempt in attempts.iter().filter(|a| a.result != "control") {
+                all.add(probe(principal, attempt));
             }
-            // Before anything was started there, only the probe's positive control connects.
-            Event::EgressDecided { principal, .. } if !started.contains(principal) => continue,
-            Event::SandboxProbed { principal, attempts, .. } => {
-                for attempt in attempts.iter().filter(|a| a.result != "control") {
-                    all.add(probe(principal, attempt));
+        }
+        match event {
+            Event::CallDecided {
+                call,
+                principal,
+                server,
+                method,
+                tool,
+                outcome: Outcome::Allowed,
+                ..
+            } => {
+                let what = format!("{server}: {}", tool.as_ref().unwrap_or(method));
+                open.insert(*call, (principal.clone(), what));
+            }
+            Event::CallSettled { call, result, detail, .. } => {
+                let asked = open.remove(call).filter(|_| result == "failed");
+                if let Some((principal, what)) = asked {
+                    let (about, outcome) = (About::Call, Verdict::Failed);
+                    let rule = detail.clone().unwrap_or_default();
+                    all.add(Row { about, outcome, principal, what, rule, times: 1 });
                 }
             }
             _ => {}
@@ -68,14 +104,13 @@ pub fn rows(events: impl IntoIterator<Item: Borrow<Event>>) -> Vec<Row> {
 #[derive(Default)]
 struct Rows {
     rows: Vec<Row>,
-    known: HashMap<(About, bool, String, String, String), usize>,
+    known: HashMap<(About, Verdict, String, String, String), usize>,
 }
 
 impl Rows {
     fn add(&mut self, row: Row) {
-        let allowed = row.outcome == Outcome::Allowed;
         let (principal, what, rule) = (row.principal.clone(), row.what.clone(), row.rule.clone());
-        let key = (row.about, allowed, principal, what, rule);
+        let key = (row.about, row.outcome, principal, what, rule);
         let at = *self.known.entry(key).or_insert(self.rows.len());
         match self.rows.get_mut(at) {
             Some(same) => same.times += row.times,
@@ -87,7 +122,7 @@ impl Rows {
 fn probe(principal: &str, attempt: &Attempt) -> Row {
     Row {
         about: About::Probe,
-        outcome: if attempt.ok { Outcome::Refused } else { Outcome::Allowed },
+        outcome: if attempt.ok { Verdict::Refused } else { Verdict::Allowed },
         principal: principal.to_owned(),
         what: attempt.check.clone(),
         rule: attempt.detail.clone(),
@@ -99,7 +134,7 @@ fn probe(principal: &str, attempt: &Attempt) -> Row {
 #[must_use]
 pub fn screen(rows: Vec<Row>) -> Vec<Row> {
     let (tight, mut rest): (Vec<_>, Vec<_>) =
-        rows.into_iter().partition(|r| r.about == About::Probe && r.outcome == Outcome::Refused);
+        rows.into_iter().partition(|r| r.about == About::Probe && r.outcome == Verdict::Refused);
     let mut kinds: Vec<(&str, String, Vec<Row>)> = Vec::new();
     for row in tight {
         let kind = kind(&row.what);
@@ -113,7 +148,7 @@ pub fn screen(rows: Vec<Row>) -> Vec<Row> {
         let more = if all.len() > some.len() { ", …" } else { "" };
         Row {
             about: About::Probe,
-            outcome: Outcome::Refused,
+            outcome: Verdict::Refused,
             principal,
             what: format!("{kind}: {}{more}", some.join(", ")),
             rule: all.first().map(|r| r.rule.clone()).unwrap_or_default(),
@@ -150,7 +185,7 @@ fn held_back(event: &Event) -> Option<impl Iterator<Item = Row> + '_> {
     let others = steps.iter().filter(|step| step.outcome == Outcome::Refused).skip(1);
     Some(others.map(move |step| Row {
         about: About::Call,
-        outcome: Outcome::Refused,
+        outcome: Verdict::Refused,
         principal: principal.clone(),
         what: format!("{server}: {method}"),
         rule: step.rule.clone(),
@@ -159,7 +194,8 @@ fn held_back(event: &Event) -> Option<impl Iterator<Item = Row> + '_> {
 }
 
 fn row(event: &Event) -> Option<Row> {
-    let row = |about, outcome, principal: &String, what: String, rule: String| {
+    let row = |about, outcome: Outcome, principal: &String, what: String, rule: String| {
+        let outcome = outcome.into();
         Some(Row { about, outcome, principal: principal.clone(), what, rule, times: 1 })
     };
     match event {
@@ -196,7 +232,7 @@ fn deciding(steps: &[Step]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{About, rows, screen};
+    use super::{About, Verdict, rows, screen};
     use ringfence_record::{Attempt, Event, Outcome, Step};
 
     #[test]
@@ -271,11 +307,10 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_is_one_row_a_kind_and_its_own_connection_none() {
+    fn the_probe_is_one_row_a_kind() {
         let start = |p: &str| Event::SandboxStarted { principal: p.into() };
         let events = [
             probe("connect 1.1.1.1:443"),
-            connect("agent"),
             probe("create a file in /usr"),
             probe("create a file in /"),
             start("agent"),
@@ -293,6 +328,28 @@ mod tests {
                 ("h.example:443", 1)
             ]
         );
+    }
+
+    #[test]
+    fn a_call_that_failed_is_a_row_with_the_reason_also_a_handshake() {
+        let settled = |call, result: &str| Event::CallSettled {
+            call,
+            result: result.into(),
+            detail: Some("it exited with status 3".into()),
+            elapsed_ms: 1,
+        };
+        let mut hello = call("x", Outcome::Allowed);
+        if let Event::CallDecided { call, tool, method, .. } = &mut hello {
+            (*call, *tool, *method) = (2, None, "initialize".into());
+        }
+        let went_well = call("a", Outcome::Allowed);
+        let events = [hello, went_well, settled(1, "answered"), settled(2, "failed")];
+        let rows = rows(&events);
+        let told: Vec<_> = rows.iter().map(|r| (r.outcome, r.what.as_str())).collect();
+        assert_eq!(told, [(Verdict::Allowed, "s: a"), (Verdict::Failed, "s: initialize")]);
+        assert_eq!(rows[1].rule, "it exited with status 3");
+        let cancelled = [events[0].clone(), settled(2, "cancelled"), settled(9, "failed")];
+        assert_eq!(super::rows(&cancelled), []);
     }
 
     #[test]

@@ -1,27 +1,40 @@
 //! `ringfence report`
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_record::{Entry, Event};
+use ringfence_record::{Entry, Event, RunId};
 
 use super::run::line;
-use super::{Done, find, home};
-use crate::args::Report;
+use super::{Done, find, home, last};
+use crate::args::{Args, Report};
 use crate::escape::escaped;
+use crate::failure::Failure;
 use crate::out;
 
-pub(crate) fn run(report: &Report) -> Done {
+pub(crate) fn run(args: &Args, report: &Report) -> Done {
     let home = home()?;
-    let run = find(&home, &report.run)?;
+    let run = match report.run.as_str() {
+        "last" => last_here(&home, args.project())?,
+        run => find(&home, run)?,
+    };
     // Asked first: a run that ends meanwhile has its end in what is read then.
     let live = ringfence_run::list(&home)?.iter().any(|live| live.run == run);
     let entries: Vec<Entry> = ringfence_record::read_run(&home, &run)?.collect::<Result<_, _>>()?;
     let ended = entries.iter().any(|entry| matches!(entry.event, Event::RunFinished { .. }));
+    let project = entries.iter().find_map(|entry| match &entry.event {
+        Event::RunStarted { project, .. } => Some(project.as_str()),
+        _ => None,
+    });
     if report.json {
         out::json(&serde_json::json!({
-            "version": 1, "run": run, "ended": ended, "live": live && !ended, "events": entries,
+            "version": 1, "run": run, "project": project, "ended": ended,
+            "live": live && !ended, "events": entries,
         }));
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(project) = project {
+        out::data(&format!("project {}", escaped(project)));
     }
     out::data(&format!("run {run}"));
     for entry in &entries {
@@ -33,11 +46,26 @@ pub(crate) fn run(report: &Report) -> Done {
         out::data(&format!("  {}", no_end(live)));
     }
     out::data("");
-    for row in ringfence_run::rows(entries.iter().map(|entry| &entry.event)) {
+    let rows = ringfence_run::rows(entries.iter().map(|entry| &entry.event));
+    for row in ringfence_run::screen(rows) {
         out::data(&line(&row));
     }
     out::say(&format!("not checked here: ringfence audit verify --run {run}"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The last run of the project; of the machine where the project has none.
+fn last_here(home: &Path, project: &Path) -> Result<RunId, Failure> {
+    let all = ringfence_record::list_runs(home)?;
+    let project = project.canonicalize().ok().map(|folder| folder.display().to_string());
+    let (own, others): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|info| project.is_some() && info.project == project);
+    if !own.is_empty() {
+        return last(own).map(|info| info.run);
+    }
+    let info = last(others)?;
+    out::say("no run of a project here: this is the machine's last");
+    Ok(info.run)
 }
 
 /// What is said where the record does not say how the run ended.

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use ringfence_record::{Outcome, RunId};
-use ringfence_run::{About, EndedBy, Finished, Plan, Progress, Request, Row, View};
+use ringfence_record::RunId;
+use ringfence_run::{About, EndedBy, Finished, Plan, Progress, Request, Row, Verdict, View};
 
 use super::{Done, home, user_home};
 use crate::args::{Args, Run};
@@ -119,8 +119,9 @@ fn summary(finished: &Finished, rows: &[Row]) {
 /// One row, as every command shows it.
 pub(crate) fn line(row: &Row) -> String {
     let mark = match row.outcome {
-        Outcome::Allowed => out::paint(Colour::Green, "allowed"),
-        Outcome::Refused => out::paint(Colour::Red, "refused"),
+        Verdict::Allowed => out::paint(Colour::Green, "allowed"),
+        Verdict::Refused => out::paint(Colour::Red, "refused"),
+        Verdict::Failed => out::paint(Colour::Yellow, "failed "),
     };
     let about = match row.about {
         About::Call => "call",

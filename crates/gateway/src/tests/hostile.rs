@@ -74,7 +74,7 @@ impl<F: Fn(usize, &Value) -> Said + Send + Sync + 'static> Launcher for Script<F
         Box::pin(async move {
             let (stdout, stdin) = tokio::io::split(ours);
             let (stdin, stdout) = (Box::new(stdin), Box::new(stdout));
-            Ok(Launched { stdin, stdout, secrets: Vec::new(), guard: Box::new(()) })
+            Ok(Launched { stdin, stdout, secrets: Vec::new(), guard: Box::new(()), fate: None })
         })
     }
 }

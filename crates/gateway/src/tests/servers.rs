@@ -215,6 +215,7 @@ impl Launcher for Processes {
                 stdout: Box::new(child.stdout.take().unwrap()),
                 secrets: Vec::new(),
                 guard: Box::new(child),
+                fate: None,
             })
         })
     }
@@ -273,7 +274,7 @@ impl Launcher for StatelessOnly {
         Box::pin(async move {
             let (stdout, stdin) = tokio::io::split(ours);
             let (stdin, stdout) = (Box::new(stdin), Box::new(stdout));
-            Ok(Launched { stdin, stdout, secrets: Vec::new(), guard: Box::new(()) })
+            Ok(Launched { stdin, stdout, secrets: Vec::new(), guard: Box::new(()), fate: None })
         })
     }
 }
@@ -288,4 +289,106 @@ async fn a_server_that_knows_no_handshake_is_started_again_without_one() {
     world.call("echo", json!({})).await.unwrap();
     world.call("echo", json!({})).await.unwrap();
     assert_eq!(launcher.0.load(Ordering::SeqCst), 2);
+}
+
+/// Reads, answers nothing, and is known to live.
+struct Hangs;
+impl Launcher for Hangs {
+    fn launch<'a>(
+        &'a self,
+        _server: &'a ServerId,
+    ) -> Pin<Box<dyn Future<Output = Result<Launched, String>> + Send + 'a>> {
+        Box::pin(async {
+            let (ours, theirs) = tokio::io::duplex(64 * 1024);
+            let (stdout, stdin) = tokio::io::split(ours);
+            Ok(Launched {
+                stdin: Box::new(stdin),
+                stdout: Box::new(stdout),
+                secrets: Vec::new(),
+                guard: Box::new(theirs),
+                fate: Some(Box::new(Lives)),
+            })
+        })
+    }
+}
+
+struct Lives;
+impl crate::Fate for Lives {
+    fn learn(&self, patience: Duration) -> Pin<Box<dyn Future<Output = crate::Told> + Send + '_>> {
+        assert_eq!(patience, Duration::ZERO, "nobody waits longer for a server that hangs");
+        let stderr = format!("waiting for the disk with {SECRET}\n");
+        let end = "it still runs".into();
+        Box::pin(async { crate::Told { end, stderr, cut: false } })
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_that_hangs_said_is_for_the_record_and_not_for_the_agent() {
+    let base = World::new();
+    // A handshake has less time than a call.
+    let waits = crate::Waits { connect: Duration::from_millis(100), call: Duration::from_secs(20) };
+    let launched = (base.journal, base.tools, base.pipes);
+    let alone = super::world::s_alone(stdio(), &[]);
+    let world =
+        World::assembled(alone, Arc::new(super::world::Rules), waits, launched, Arc::new(Hangs));
+    let error = world.call("echo", json!({})).await.unwrap_err();
+    let seen = format!("{:?}", error.to_rpc());
+    assert!(seen.contains("did not answer within") && !seen.contains("disk"), "{seen}");
+    let events = world.journal.events.lock().unwrap();
+    let told = events.iter().find_map(|event| match event {
+        ringfence_record::Event::CallSettled { result, detail, .. } if result == "failed" => {
+            detail.clone()
+        }
+        _ => None,
+    });
+    let told = told.expect("it failed");
+    assert!(
+        told.ends_with("; it still runs; its stderr ends: waiting for the disk with ***"),
+        "{told}"
+    );
+}
+
+/// Greets, and answers nothing else.
+struct Greets;
+impl Launcher for Greets {
+    fn launch<'a>(
+        &'a self,
+        _server: &'a ServerId,
+    ) -> Pin<Box<dyn Future<Output = Result<Launched, String>> + Send + 'a>> {
+        use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(async move {
+            let (read, mut write) = tokio::io::split(theirs);
+            let mut lines = tokio::io::BufReader::new(read).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let message: serde_json::Value = serde_json::from_str(&line).unwrap();
+                if message["method"] == "initialize" {
+                    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+                    let reply = json!({"jsonrpc": "2.0", "id": message["id"], "result": hello});
+                    write.write_all(format!("{reply}\n").as_bytes()).await.unwrap();
+                }
+            }
+        });
+        Box::pin(async move {
+            let (stdout, stdin) = tokio::io::split(ours);
+            let (stdin, stdout) = (Box::new(stdin), Box::new(stdout));
+            let fate: Option<Box<dyn crate::Fate>> = Some(Box::new(Lives));
+            Ok(Launched { stdin, stdout, secrets: Vec::new(), guard: Box::new(()), fate })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_when_it_is_asked_what_it_offers_is_told_of_too() {
+    let base = World::new();
+    let wait = Duration::from_millis(500);
+    let world =
+        World::launched(stdio(), wait, base.journal, base.tools, base.pipes, Arc::new(Greets));
+    let server = super::world::id("s");
+    let Err(Error::Upstream { error }) = world.gateway.offer(&server).await else {
+        panic!("it answered");
+    };
+    let told = world.gateway.detail(&server, &error);
+    assert!(told.ends_with("its stderr ends: waiting for the disk with ***"), "{told}");
+    assert!(!error.to_string().contains("disk"), "{error}");
 }

@@ -188,6 +188,7 @@ impl Launcher for Pipes {
                 stdout: Box::new(stdout),
                 secrets: Vec::new(),
                 guard: Box::new(()),
+                fate: None,
             })
         })
     }
@@ -228,7 +229,7 @@ pub(super) fn new_tools(journal: &Arc<Memory>) -> Arc<Tools> {
 }
 
 /// The server `s`, with its list of tools.
-fn s_alone(transport: Transport, pins: &[ToolPins]) -> Declared {
+pub(super) fn s_alone(transport: Transport, pins: &[ToolPins]) -> Declared {
     let listed = ["echo", "hang", "fail", "say", "forbidden", "pay", "new", "die", "Echo"];
     let server = Server {
         transport,
@@ -307,7 +308,7 @@ impl World {
         )
     }
 
-    fn assembled(
+    pub(super) fn assembled(
         declared: Declared,
         judge: Arc<dyn Judge>,
         waits: Waits,

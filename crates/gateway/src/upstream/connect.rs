@@ -7,9 +7,22 @@ use ringfence_mcp::{HttpOptions, Opening, Upstream, UpstreamError, UpstreamLimit
 use ringfence_secrets::Secret;
 
 use super::Table;
+use crate::fate::{self, Fate};
 use crate::scrub::Veil;
 
-type Made = (Upstream, Veil, Option<Box<dyn Send>>);
+type Made = (Upstream, Veil, Option<(Box<dyn Send>, Option<Box<dyn Fate>>)>);
+
+/// Why there is no connection, and what is known of the process that was started for it.
+pub(super) struct Fallen {
+    pub(super) error: UpstreamError,
+    pub(super) words: Option<String>,
+}
+
+impl From<UpstreamError> for Fallen {
+    fn from(error: UpstreamError) -> Self {
+        Self { error, words: None }
+    }
+}
 
 fn down(reason: &str, detail: String) -> UpstreamError {
     UpstreamError::Down { reason: reason.into(), detail }
@@ -21,13 +34,17 @@ impl Table {
         server: &ServerId,
         transport: &Transport,
         opening: &mut Opening,
-    ) -> Result<Made, UpstreamError> {
+    ) -> Result<Made, Fallen> {
         match transport {
-            Transport::Http { url, headers } => self.http(server, url, headers).await,
+            Transport::Http { url, headers } => Ok(self.http(server, url, headers).await?),
             Transport::Stdio { .. } => match self.stdio(server, *opening).await {
                 // Perhaps one that knows no handshake and ended when it was sent one.
-                Err(first @ (UpstreamError::Closed { .. } | UpstreamError::Rpc(_)))
-                    if *opening == Opening::Handshake =>
+                Err(first)
+                    if *opening == Opening::Handshake
+                        && matches!(
+                            first.error,
+                            UpstreamError::Closed { .. } | UpstreamError::Rpc(_)
+                        ) =>
                 {
                     let made = self.stdio(server, Opening::Stateless).await.map_err(|_| first)?;
                     *opening = Opening::Stateless;
@@ -60,7 +77,7 @@ impl Table {
         Ok((upstream, veil, None))
     }
 
-    async fn stdio(&self, server: &ServerId, opening: Opening) -> Result<Made, UpstreamError> {
+    async fn stdio(&self, server: &ServerId, opening: Opening) -> Result<Made, Fallen> {
         let launch = tokio::time::timeout(self.waits.connect, self.launcher.launch(server));
         let launched = launch
             .await
@@ -74,7 +91,15 @@ impl Table {
             opening,
             self.waits.connect,
         )
-        .await?;
-        Ok((upstream, veil, Some(launched.guard)))
+        .await;
+        match upstream {
+            Ok(upstream) => Ok((upstream, veil, Some((launched.guard, launched.fate)))),
+            Err(error) => {
+                // Asked while it may still live: its guard ends it.
+                let words = fate::words(launched.fate.as_deref(), &error, &veil).await;
+                drop(launched.guard);
+                Err(Fallen { error, words })
+            }
+        }
     }
 }

@@ -44,6 +44,25 @@ async fn without_the_token_nothing_is_judged() {
 }
 
 #[tokio::test]
+async fn before_anything_was_started_nothing_goes_out_and_nothing_is_recorded() {
+    let (listener, port) = upstream().await;
+    let world = World::with(Setup { before_it_begins: true, ..Setup::default() }).await;
+    let to = format!("api.localhost:{port}");
+    let probe = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_owned();
+    assert!(world.ask(probe.clone()).await.starts_with("HTTP/1.1 407 "));
+    let good = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{}\r\n", world.authorization());
+    assert!(world.ask(good).await.starts_with("HTTP/1.1 407 "), "not even with the token");
+    assert!(untouched(&listener).await);
+    // The first request after the start is the first that is in the record.
+    world.begun.begin();
+    assert!(world.ask(probe).await.starts_with("HTTP/1.1 407 "));
+    assert_eq!(world.notes.decided(1).await, "GET / 0 -token");
+    let (_stream, answer) = world.tunnel(&to).await;
+    assert_eq!(answer, "HTTP/1.1 200 OK\r\n\r\n");
+    assert!(!untouched(&listener).await, "the control reaches it");
+}
+
+#[tokio::test]
 async fn a_client_may_show_the_token_in_a_second_request() {
     let (_listener, port) = upstream().await;
     let world = World::new().await;
