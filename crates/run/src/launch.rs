@@ -248,11 +248,13 @@ impl Fate for Aftermath {
     fn learn(&self, patience: Duration) -> Pin<Box<dyn Future<Output = Told> + Send + '_>> {
         Box::pin(async move {
             let mut end = self.end.clone();
-            let known = tokio::time::timeout(patience, end.wait_for(Option::is_some)).await;
-            let end = match known {
-                Ok(Ok(end)) => end.clone().unwrap_or_default(),
-                Ok(Err(_)) => "it was ended".to_owned(),
-                Err(_) => "it still runs".to_owned(),
+            let end = {
+                let known = tokio::time::timeout(patience, end.wait_for(Option::is_some)).await;
+                match known {
+                    Ok(Ok(end)) => end.clone().unwrap_or_default(),
+                    Ok(Err(_)) => "it was ended".to_owned(),
+                    Err(_) => "it still runs".to_owned(),
+                }
             };
             // What it started may hold its stderr open for as long as it likes.
             let _ = tokio::time::timeout(patience, self.kept.clone().wait()).await;
