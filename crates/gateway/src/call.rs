@@ -1,10 +1,11 @@
 //! The one function that every call passes.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ringfence_bundle::ServerId;
-use ringfence_mcp::{Message, UpstreamError, strict};
+use ringfence_mcp::{Client, Message, Nobody, UpstreamError, strict};
 use ringfence_policy::Layer;
 use ringfence_record::Event;
 use serde_json::Value;
@@ -62,7 +63,8 @@ impl JudgedRequest {
 
 impl Gateway {
     /// Judges one request, records the decision, forwards the judged message if it was allowed, and
-    /// records what became of it. Dropping the future cancels the call at the server.
+    /// records what became of it. What the server tells or asks about it meanwhile goes to `client`.
+    /// Dropping the future cancels the call at the server.
     ///
     /// # Errors
     /// [`Error::Refused`] names rule and layer; the server saw nothing. [`Error::Record`] when the
@@ -71,13 +73,14 @@ impl Gateway {
     pub async fn call(
         &self,
         caller: &Caller,
+        client: &Arc<dyn Client>,
         server: &ServerId,
         request: JudgedRequest,
     ) -> Result<Value, Error> {
         let who = caller.principal.to_string();
         // A server that was restarted between pin and forward is judged anew, from the first step.
         for _ in 0..3 {
-            match self.attempt(&who, server, request.clone()).await {
+            match self.attempt(&who, client, server, request.clone()).await {
                 Err(Attempt::Again) => {}
                 Err(Attempt::Failed(error)) => return Err(error),
                 Ok(result) => return Ok(result),
@@ -90,6 +93,7 @@ impl Gateway {
     async fn attempt(
         &self,
         who: &str,
+        client: &Arc<dyn Client>,
         server: &ServerId,
         request: JudgedRequest,
     ) -> Result<Value, Attempt> {
@@ -123,7 +127,7 @@ impl Gateway {
             self.last_steps(&mut course, server, &request, verdict);
         }
         let list = request.method == "tools/list";
-        let passed = self.pass(who, course, server, request, generation).await;
+        let passed = self.pass(who, client, course, server, request, generation).await;
         match (passed, cannot_list) {
             // What went wrong says more than that the pin could not be seen.
             (Err(Attempt::Failed(Error::Refused(_))), Some(error)) => Err(error.into()),
@@ -137,6 +141,7 @@ impl Gateway {
     pub(crate) async fn pass(
         &self,
         who: &str,
+        client: &Arc<dyn Client>,
         course: Course,
         server: &ServerId,
         request: JudgedRequest,
@@ -150,7 +155,7 @@ impl Gateway {
         let decided = self.decide(who, call, course, server, request).await;
         settling.open &= decided.is_ok();
         let permit = decided?;
-        match self.upstreams.forward(permit, generation).await {
+        match self.upstreams.forward(client, permit, generation).await {
             Ok(passed) => {
                 settling.end("answered", None)?;
                 Ok(passed)
@@ -178,6 +183,11 @@ impl Gateway {
     pub(crate) fn next_call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// Whom nothing is told: of requests that are the gateway's own.
+pub(crate) fn nobody() -> Arc<dyn Client> {
+    Arc::new(Nobody)
 }
 
 /// Why an attempt gave no result.

@@ -9,7 +9,7 @@ use ringfence_record::{Event, Outcome, Step};
 use serde_json::{Value, json};
 
 use crate::Gateway;
-use crate::call::{Attempt, JudgedRequest};
+use crate::call::{Attempt, JudgedRequest, nobody};
 use crate::error::Error;
 use crate::seams::Journal;
 use crate::tools::{Dropped, Frozen, Listed, MOST, Pin, Verdict, lists};
@@ -94,15 +94,16 @@ impl Gateway {
             let params = cursor.take().map(|cursor| json!({ "cursor": cursor }));
             let request = JudgedRequest::from_door("tools/list", params);
             let course = self.first_steps(server, &request);
-            let (page, over) = match self.pass(GATEWAY, course, server, request, generation).await {
-                Ok(passed) => passed,
-                Err(Attempt::Failed(error)) => return Err(error),
-                // A page of another process is no page of this list.
-                Err(Attempt::Again) => {
-                    let reason = "it ended while its tools were being listed".to_owned();
-                    return Err(Error::Upstream { error: UpstreamError::Closed { reason } });
-                }
-            };
+            let (page, over) =
+                match self.pass(GATEWAY, &nobody(), course, server, request, generation).await {
+                    Ok(passed) => passed,
+                    Err(Attempt::Failed(error)) => return Err(error),
+                    // A page of another process is no page of this list.
+                    Err(Attempt::Again) => {
+                        let reason = "it ended while its tools were being listed".to_owned();
+                        return Err(Error::Upstream { error: UpstreamError::Closed { reason } });
+                    }
+                };
             generation = Some(over);
             let Some(found) = page.get("tools").and_then(Value::as_array) else {
                 return Err(nonsense("its tool list is not a list"));

@@ -7,7 +7,7 @@ use ringfence_mcp::UpstreamError;
 use serde_json::Value;
 
 use crate::Gateway;
-use crate::call::{Attempt, JudgedRequest};
+use crate::call::{Attempt, JudgedRequest, nobody};
 use crate::error::Error;
 use crate::list::{GATEWAY, nonsense};
 use crate::tools::{Dropped, Listed, fit, lists};
@@ -58,7 +58,7 @@ impl Gateway {
     async fn ask(&self, server: &ServerId) -> Result<Offer, Error> {
         let hello = JudgedRequest::from_door("initialize", None);
         let course = self.first_steps(server, &hello);
-        let passed = self.pass(GATEWAY, course, server, hello, None).await;
+        let passed = self.pass(GATEWAY, &nobody(), course, server, hello, None).await;
         let (hello, over) = passed.map_err(|attempt| match attempt {
             Attempt::Failed(error) => error,
             Attempt::Again => nonsense("it was restarted while it was asked"),

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::future::Future;
 use std::net::TcpListener;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ringfence_bundle::ServerId;
 use ringfence_mcp::strict::Limits;
-use ringfence_mcp::{Answer, Asker, Backend, HttpDoor, HttpRefusal, route};
+use ringfence_mcp::{Answer, Asker, Backend, Boxed, Client, HttpDoor, HttpRefusal, route};
 use ringfence_policy::Principal;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -132,12 +130,13 @@ impl Backend for Door {
     fn request<'a>(
         &'a self,
         _asker: &'a Asker,
+        client: &'a Arc<dyn Client>,
         method: &'a str,
         params: Option<Value>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'a>> {
+    ) -> Boxed<'a, Answer> {
         Box::pin(async move {
             let request = JudgedRequest::from_door(method, params);
-            let called = self.gateway.call(&self.caller, &self.server, request).await;
+            let called = self.gateway.call(&self.caller, client, &self.server, request).await;
             let mut result = called.map_err(|error| error.to_rpc())?;
             if matches!(method, "initialize" | "server/discover") {
                 self.narrow(&mut result);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringfence_bundle::{Server, ServerId, ToolPins, Transport, json_digest};
-use ringfence_mcp::{Opening, RpcError, Upstream, UpstreamError};
+use ringfence_mcp::{Client, Opening, Reply, RpcError, Upstream, UpstreamError};
 use serde_json::{Value, json};
 
 use crate::fate::{self, Fate};
@@ -127,6 +127,7 @@ impl Table {
     /// over any; gives the generation of the one that answered. Dropping the future tells the server.
     pub(crate) async fn forward(
         &self,
+        client: &Arc<dyn Client>,
         permit: CallPermit,
         generation: Option<u64>,
     ) -> Result<(Value, u64), Failure> {
@@ -139,15 +140,20 @@ impl Table {
             live.veil.result(&mut hello);
             return Ok((hello, live.generation));
         }
-        let mut answer = live.upstream.request(&method, params.clone(), self.waits.call).await;
+        let mut answer =
+            live.upstream.request(client, &method, params.clone(), self.waits.call).await;
         if answer == Err(UpstreamError::SessionLost) {
             // It did nothing with the request, so it may be asked again; a pinned call is judged anew.
             self.forget(&server, &live).await;
             live = self.live(&server, generation).await?;
-            answer = live.upstream.request(&method, params, self.waits.call).await;
+            answer = live.upstream.request(client, &method, params, self.waits.call).await;
         }
         match answer {
-            Ok(mut result) => {
+            Ok(Reply::Wants(_)) => {
+                let reason = "it asks for input, which is not carried".to_owned();
+                Err(UpstreamError::Nonsense { reason }.into())
+            }
+            Ok(Reply::Done(mut result)) => {
                 self.answered(&server).await;
                 live.veil.result(&mut result);
                 Ok((result, live.generation))

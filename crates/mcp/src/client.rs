@@ -1,10 +1,12 @@
 //! A small client for programs that are handed a gateway's URL.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::upstream::{HttpOptions, Upstream, UpstreamError, UpstreamLimits};
+use crate::upstream::{HttpOptions, Reply, Upstream, UpstreamError, UpstreamLimits};
+use crate::{Client, Nobody};
 
 /// A client of one MCP endpoint, for small agents: connects, lists and calls.
 #[derive(Debug)]
@@ -61,6 +63,13 @@ impl HttpClient {
         method: &str,
         params: Option<Value>,
     ) -> Result<Value, UpstreamError> {
-        self.0.request(method, params, Duration::from_secs(180)).await
+        let nobody: Arc<dyn Client> = Arc::new(Nobody);
+        match self.0.request(&nobody, method, params, Duration::from_secs(180)).await? {
+            Reply::Done(result) => Ok(result),
+            Reply::Wants(_) => {
+                let reason = "it asks for input, which is not offered to it".to_owned();
+                Err(UpstreamError::Nonsense { reason })
+            }
+        }
     }
 }

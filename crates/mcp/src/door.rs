@@ -154,7 +154,7 @@ impl HttpDoor {
                     "notifications/initialized" => {}
                     CANCELLED => self.sessions.cancel(&session, params.as_ref()),
                     _ => {
-                        let asker = Asker { session: Some(session), revision };
+                        let asker = Asker { session: Some(session), revision, principal: None };
                         self.backend.notification(&asker, &method, params).await;
                     }
                 }
@@ -178,7 +178,7 @@ impl HttpDoor {
         let answer = match judge::stateless(headers, method, params.as_ref()) {
             Err(error) => return answered(StatusCode::BAD_REQUEST, Some(&id), &Err(error)),
             Ok(()) => {
-                let asker = Asker { session: None, revision: Revision::STATELESS };
+                let asker = Asker { session: None, revision: Revision::STATELESS, principal: None };
                 answer::answer(self.backend.as_ref(), Era::Stateless, &asker, method, params).await
             }
         };
@@ -206,7 +206,7 @@ impl HttpDoor {
             return answered(StatusCode::BAD_REQUEST, Some(&id), &Err(error));
         }
         let revision = Revision::negotiate(wanted);
-        let asker = Asker { session: None, revision: revision.clone() };
+        let asker = Asker { session: None, revision: revision.clone(), principal: None };
         let backend = self.backend.as_ref();
         let answer = answer::answer(backend, Era::Handshake, &asker, "initialize", params).await;
         let mut response = answered(StatusCode::OK, Some(&id), &answer);
@@ -231,7 +231,7 @@ impl HttpDoor {
             let error = RpcError::new(code::INVALID_REQUEST, "this id is already in flight");
             return Ok(answered(StatusCode::BAD_REQUEST, Some(&id), &Err(error)));
         };
-        let asker = Asker { session: Some(session), revision };
+        let asker = Asker { session: Some(session), revision, principal: None };
         let answer = tokio::select! {
             answer = answer::answer(self.backend.as_ref(), Era::Handshake, &asker, method, params) => answer,
             () = slot.cancelled() => Err(answer::cancelled()),

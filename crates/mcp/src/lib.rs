@@ -22,10 +22,12 @@ pub mod strict;
 mod testing;
 mod upstream;
 
-pub use backend::{Answer, Asker, Backend};
+pub use backend::{Answer, Asker, Backend, Boxed, Client, Listening, Nobody, Wanted};
 pub use client::HttpClient;
 pub use door::{HttpDoor, HttpRefusal, route};
 pub use envelope::{EnvelopeError, Id, Message, RpcError, code};
 pub use revision::Revision;
 pub use serve_stdio::serve_stdio;
-pub use upstream::{HttpOptions, Opening, Upstream, UpstreamError, UpstreamLimits};
+pub use upstream::{
+    Authorize, HttpOptions, Opening, Reply, Upstream, UpstreamError, UpstreamLimits, Wants,
+};

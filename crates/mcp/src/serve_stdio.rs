@@ -32,7 +32,8 @@ struct Serve(Arc<dyn Backend>);
 
 fn asker(params: Option<&Value>) -> Asker {
     let named = meta(params, META_VERSION).and_then(Value::as_str).and_then(Revision::parse);
-    Asker { session: None, revision: named.unwrap_or(Revision::HANDSHAKE) }
+    let revision = named.unwrap_or(Revision::HANDSHAKE);
+    Asker { session: None, revision, principal: None }
 }
 
 impl Service<RawServer> for Serve {

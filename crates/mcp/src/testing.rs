@@ -1,8 +1,6 @@
 //! Real peers for the tests: a backend, a door on a socket, and RMCP's own server and client.
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::strict::Limits;
-use crate::{Answer, Asker, Backend, HttpDoor, RpcError, code, route};
+use crate::{Answer, Asker, Backend, Boxed, Client, HttpDoor, RpcError, code, route};
 
 /// Echoes; `hang` waits until it is dropped.
 #[derive(Default)]
@@ -37,9 +35,10 @@ impl Backend for Echo {
     fn request<'a>(
         &'a self,
         asker: &'a Asker,
+        _client: &'a Arc<dyn Client>,
         method: &'a str,
         params: Option<Value>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'a>> {
+    ) -> Boxed<'a, Answer> {
         self.seen.lock().unwrap().push((asker.clone(), method.to_owned(), params.clone()));
         Box::pin(async move {
             match method {

@@ -4,6 +4,7 @@ mod connect;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,8 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::http_client::{Http, HttpError};
 use crate::lines::{Ended, Lines};
 use crate::revision::address;
-use crate::role::{Call, Note, RawClient, Reply};
-use crate::{Revision, RpcError, code};
+use crate::role::{Call, Note, RawClient, Reply as Said};
+use crate::{Boxed, Client, Listening, Revision, RpcError, Wanted, code};
 
 /// Bounds on what a server may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct HttpOptions {
     pub connect_timeout: Duration,
     /// Certificates (DER) trusted beside the machine's.
     pub extra_roots: Vec<Vec<u8>>,
+    /// Where `Authorization` comes from, when it is not among the headers.
+    pub authorize: Option<Arc<dyn Authorize>>,
 }
 
 impl Default for HttpOptions {
@@ -57,6 +60,7 @@ impl Default for HttpOptions {
             headers: Vec::new(),
             connect_timeout: Duration::from_secs(10),
             extra_roots: Vec::new(),
+            authorize: None,
         }
     }
 }
@@ -65,6 +69,55 @@ impl std::fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
         f.debug_struct("HttpOptions").field("headers", &names).finish_non_exhaustive()
+    }
+}
+
+/// Has the credentials of one HTTP server beside its declared headers.
+pub trait Authorize: Send + Sync + 'static {
+    /// The value of `Authorization` for the next request, if there is one. A secret.
+    ///
+    /// # Errors
+    /// In words, for the person at the machine: what to do about it.
+    fn header(&self) -> Boxed<'_, Result<Option<String>, String>>;
+
+    /// The server answered with 401 or 403 and this `WWW-Authenticate`. True when there are other
+    /// credentials now, so that asking again is worth it.
+    fn challenged<'a>(&'a self, status: u16, challenge: Option<&'a str>) -> Boxed<'a, bool>;
+}
+
+/// What a server answers to a request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// The result.
+    Done(Value),
+    /// It needs answers from the client first (2026-07-28, multi-round-trip requests).
+    Wants(Wants),
+}
+
+/// Questions of a server, and what it wants to be given back with their answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wants {
+    /// By the server's own keys: method and parameters of each question.
+    pub requests: BTreeMap<String, (String, Option<Value>)>,
+    /// Opaque; goes back to this server alone, never to a client.
+    pub state: Option<String>,
+}
+
+impl Wants {
+    /// The parameters of the next round: those of the first with the answers and the state.
+    #[must_use]
+    pub fn answered(self, params: Option<Value>, answers: BTreeMap<String, Value>) -> Value {
+        let mut params = match params {
+            Some(Value::Object(params)) => params,
+            _ => serde_json::Map::new(),
+        };
+        let answers = answers.into_iter().collect();
+        params.insert("inputResponses".into(), Value::Object(answers));
+        params.shift_remove("requestState");
+        if let Some(state) = self.state {
+            params.insert("requestState".into(), Value::String(state));
+        }
+        Value::Object(params)
     }
 }
 
@@ -237,17 +290,37 @@ impl Upstream {
         self.peer.is_transport_closed()
     }
 
-    /// Asks. When the future is dropped before it is done, the server is told.
+    /// Asks on behalf of a client: what the server tells or asks about this request while it is
+    /// under way goes to it. When the future is dropped before it is done, the server is told.
+    /// Time in which the client has a question to answer does not count.
     ///
     /// # Errors
     /// [`UpstreamError`].
     pub async fn request(
         &self,
+        client: &Arc<dyn Client>,
         method: &str,
         params: Option<Value>,
         timeout: Duration,
-    ) -> Result<Value, UpstreamError> {
-        ask(&self.peer, &self.ended, method, address(params, &self.revision), timeout).await
+    ) -> Result<Reply, UpstreamError> {
+        let _ = client;
+        let params = address(params, &self.revision);
+        ask(&self.peer, &self.ended, method, params, timeout).await.map(Reply::Done)
+    }
+
+    /// Begins a stream of what the server says outside requests: `subscriptions/listen`, or what
+    /// comes over the connection of a revision with a handshake.
+    ///
+    /// # Errors
+    /// [`UpstreamError`].
+    pub async fn listen(
+        &self,
+        client: &Arc<dyn Client>,
+        wanted: Wanted,
+    ) -> Result<Listening, UpstreamError> {
+        let _ = (client, wanted);
+        let passing = Box::pin(std::future::pending());
+        Ok(Listening { granted: Wanted::default(), passing })
     }
 }
 
@@ -277,7 +350,7 @@ async fn ask(
         Ok(answer) => {
             abandon.id = None;
             match answer.unwrap_or(Err(ServiceError::TransportClosed)) {
-                Ok(Reply(result)) => Ok(result),
+                Ok(Said(result)) => Ok(result),
                 Err(error) => Err(failed(error, ended)),
             }
         }
@@ -339,9 +412,9 @@ impl Service<RawClient> for Mute {
         &self,
         request: Call,
         _context: RequestContext<RawClient>,
-    ) -> Result<Reply, ErrorData> {
+    ) -> Result<Said, ErrorData> {
         if request.method == "ping" {
-            return Ok(Reply(serde_json::json!({})));
+            return Ok(Said(serde_json::json!({})));
         }
         let words = format!("{} is not offered", request.method.escape_debug());
         Err(RpcError::new(code::METHOD_NOT_FOUND, words).into_model())

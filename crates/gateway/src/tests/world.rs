@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringfence_bundle::{Server, ServerId, Template, ToolName, ToolPins, Transport};
-use ringfence_mcp::{Answer, Asker, Backend, RpcError, serve_stdio};
+use ringfence_mcp::{Answer, Asker, Backend, Client, Nobody, RpcError, serve_stdio};
 use ringfence_policy::{Decision, Layer, Principal};
 use ringfence_record::{Event, Outcome};
 use ringfence_secrets::Secret;
@@ -97,9 +97,10 @@ impl Backend for Tools {
     fn request<'a>(
         &'a self,
         _asker: &'a Asker,
+        _client: &'a Arc<dyn Client>,
         method: &'a str,
         params: Option<Value>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'a>> {
+    ) -> Boxed<'a, Answer> {
         Box::pin(async move {
             // Whatever arrives was decided, and the decision is in the record by now.
             let decided = self.journal.events.lock().unwrap().iter().rev().any(|event| {
@@ -339,7 +340,7 @@ impl World {
     pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, Error> {
         let caller = Caller { principal: Principal::Agent };
         let request = JudgedRequest::from_door(method, Some(params));
-        self.gateway.call(&caller, &id("s"), request).await
+        self.gateway.call(&caller, &nobody(), &id("s"), request).await
     }
 
     pub(super) async fn call(&self, tool: &str, arguments: Value) -> Result<Value, Error> {
@@ -371,4 +372,9 @@ pub(super) fn check_of(error: &Error) -> String {
         Error::Refused(refusal) => refusal.check.clone(),
         other => format!("{other:?}"),
     }
+}
+
+/// A client that can answer nothing.
+pub(super) fn nobody() -> Arc<dyn Client> {
+    Arc::new(Nobody)
 }

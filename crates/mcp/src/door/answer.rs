@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::revision::{META_SERVER, META_VERSION, meta, to_handshake, to_stateless};
-use crate::{Asker, Backend, Revision, RpcError, code};
+use std::sync::Arc;
+
+use crate::{Asker, Backend, Client, Nobody, Revision, RpcError, code};
 
 /// The two ways of MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +48,8 @@ pub(crate) async fn answer(
     }
     let wanted = params.as_ref().and_then(|p| p.get("protocolVersion")).and_then(Value::as_str);
     let agreed = Revision::negotiate(wanted.unwrap_or_default());
-    let mut result = backend.request(asker, method, params).await?;
+    let nobody: Arc<dyn Client> = Arc::new(Nobody);
+    let mut result = backend.request(asker, &nobody, method, params).await?;
     if !result.is_object() {
         return Err(RpcError::new(code::INTERNAL, "the server's result is not an object"));
     }

@@ -1,5 +1,6 @@
 mod hostile;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use rmcp::ServiceExt as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
-use super::{HttpOptions, Opening, Upstream, UpstreamError, UpstreamLimits};
+use super::{HttpOptions, Opening, Reply, Upstream, UpstreamError, UpstreamLimits};
 use crate::testing::{Adder, Echo, Limited, Versions, serve_rmcp};
-use crate::{Revision, serve_stdio};
+use crate::{Client, Nobody, Revision, serve_stdio};
 
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -31,13 +32,13 @@ async fn check(upstream: &Upstream) {
     assert_eq!(upstream.hello()["instructions"], "adds");
     assert!(upstream.hello()["capabilities"]["tools"].is_object());
     assert!(upstream.hello()["serverInfo"]["name"].is_string());
-    let tools = upstream.request("tools/list", None, WAIT).await.unwrap();
+    let tools = plain(&upstream, "tools/list", None, WAIT).await.unwrap();
     assert_eq!(tools["tools"][0]["name"], "add");
-    let calls = (0..20).map(|_| upstream.request("tools/call", add(), WAIT));
+    let calls = (0..20).map(|_| plain(&upstream, "tools/call", add(), WAIT));
     for call in calls.collect::<Vec<_>>() {
         assert_eq!(call.await.unwrap()["content"][0]["text"], "3");
     }
-    let error = upstream.request("no/such", None, WAIT).await.unwrap_err();
+    let error = plain(&upstream, "no/such", None, WAIT).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Rpc(ref e) if e.code == -32601), "{error:?}");
 }
 
@@ -86,7 +87,7 @@ async fn tells_the_server_when_nobody_waits() {
         let upstream = http(&format!("http://{address}/mcp")).await.unwrap();
         let hang = || Some(json!({"name": "hang", "arguments": {}}));
         {
-            let call = upstream.request("tools/call", hang(), WAIT);
+            let call = plain(&upstream, "tools/call", hang(), WAIT);
             tokio::pin!(call);
             tokio::select! {
                 answer = &mut call => panic!("{answer:?}"),
@@ -95,11 +96,11 @@ async fn tells_the_server_when_nobody_waits() {
         }
         adder.cancelled.notified().await;
         let short = Duration::from_millis(50);
-        let error = upstream.request("tools/call", hang(), short).await.unwrap_err();
+        let error = plain(&upstream, "tools/call", hang(), short).await.unwrap_err();
         assert!(matches!(error, UpstreamError::Timeout { .. }), "{error:?}");
         adder.cancelled.notified().await;
         assert_eq!(adder.calls.load(Ordering::SeqCst), 2);
-        assert!(upstream.request("tools/call", add(), WAIT).await.is_ok());
+        assert!(plain(&upstream, "tools/call", add(), WAIT).await.is_ok());
     }
 }
 
@@ -133,7 +134,7 @@ async fn one_call(
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     tokio::spawn(scripted(theirs, act));
     let upstream = stdio(ours, Opening::Handshake).await.unwrap();
-    upstream.request("tools/call", add(), Duration::from_millis(300)).await
+    plain(&upstream, "tools/call", add(), Duration::from_millis(300)).await
 }
 
 #[tokio::test]
@@ -187,7 +188,7 @@ async fn a_server_may_say_that_its_tools_changed_and_ask_for_nothing() {
     }));
     let upstream = stdio(ours, Opening::Handshake).await.unwrap();
     assert!(!upstream.take_tools_changed());
-    upstream.request("tools/call", add(), WAIT).await.unwrap();
+    plain(&upstream, "tools/call", add(), WAIT).await.unwrap();
     let refused = heard.recv().await.unwrap();
     assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(5), &json!(-32601)));
     assert!(upstream.take_tools_changed());
@@ -200,7 +201,7 @@ async fn what_goes_on_is_what_was_given() {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     tokio::spawn(scripted(theirs, |m| answer(m, m["params"].clone())));
     let upstream = stdio(ours, Opening::Handshake).await.unwrap();
-    let echoed = upstream.request("tools/call", Some(given.clone()), WAIT).await.unwrap();
+    let echoed = plain(&upstream, "tools/call", Some(given.clone()), WAIT).await.unwrap();
     let mut expected = given;
     expected["_meta"].as_object_mut().unwrap().remove("io.modelcontextprotocol/protocolVersion");
     assert_eq!(echoed, expected);
@@ -210,9 +211,9 @@ async fn what_goes_on_is_what_was_given() {
 async fn serves_a_backend_over_stdio() {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     let (read, write) = tokio::io::split(theirs);
-    let serving = tokio::spawn(serve_stdio(std::sync::Arc::new(Echo::default()), read, write));
+    let serving = tokio::spawn(serve_stdio(Arc::new(Echo::default()), read, write));
     let upstream = stdio(ours, Opening::Handshake).await.unwrap();
-    let call = upstream.request("tools/call", add(), WAIT).await.unwrap();
+    let call = plain(&upstream, "tools/call", add(), WAIT).await.unwrap();
     assert_eq!(call["unknown"], json!({"kept": [1, 2]}));
     assert_eq!(call["_meta"], json!({"a": 1}));
     assert!(call.get("resultType").is_none());
@@ -289,5 +290,19 @@ async fn reserved_headers_are_refused() {
         let url = format!("http://{address}/mcp");
         let made = Upstream::http(&url, &options, UpstreamLimits::default(), WAIT).await;
         assert_eq!(made.is_ok(), ok, "{name}: {made:?}");
+    }
+}
+
+/// A request of nobody's.
+async fn plain(
+    upstream: &Upstream,
+    method: &str,
+    params: Option<Value>,
+    timeout: Duration,
+) -> Result<Value, UpstreamError> {
+    let nobody: Arc<dyn Client> = Arc::new(Nobody);
+    match upstream.request(&nobody, method, params, timeout).await? {
+        Reply::Done(result) => Ok(result),
+        Reply::Wants(wants) => panic!("{wants:?}"),
     }
 }

@@ -1,11 +1,10 @@
 //! A small MCP server over stdio: one tool that does no harm, and one that would.
 
-use std::future::{Future, ready};
-use std::pin::Pin;
+use std::future::ready;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_mcp::{Answer, Asker, Backend, RpcError, code};
+use ringfence_mcp::{Answer, Asker, Backend, Boxed, Client, RpcError, code};
 use serde_json::{Value, json};
 
 use crate::commands::Done;
@@ -17,9 +16,10 @@ impl Backend for Demo {
     fn request<'a>(
         &'a self,
         _asker: &'a Asker,
+        _client: &'a Arc<dyn Client>,
         method: &'a str,
         params: Option<Value>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'a>> {
+    ) -> Boxed<'a, Answer> {
         Box::pin(ready(answer(method, &params.unwrap_or_default())))
     }
 }

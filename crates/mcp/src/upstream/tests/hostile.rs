@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
-use super::{WAIT, add, answer, http, stdio};
+use super::{WAIT, add, answer, http, plain, stdio};
 use crate::upstream::{HttpOptions, Opening, Upstream, UpstreamError, UpstreamLimits};
 
 /// Answers the handshake; at the first call it asks so often, and reads the answers or does not.
@@ -39,7 +39,7 @@ async fn asks(times: usize, reads: bool) -> Result<Value, UpstreamError> {
         }
     });
     let upstream = stdio(ours, Opening::Handshake).await.unwrap();
-    upstream.request("tools/call", add(), WAIT).await
+    plain(&upstream, "tools/call", add(), WAIT).await
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn answers_that_an_http_server_does_not_accept_are_few() {
     });
     let upstream = http(&format!("http://{address}/mcp")).await.unwrap();
     for _ in 0..3 {
-        let answer = upstream.request("tools/call", add(), WAIT).await.unwrap();
+        let answer = plain(&upstream, "tools/call", add(), WAIT).await.unwrap();
         assert_eq!(answer, json!({"ok": 1}));
     }
     let hanging = hanging.load(Ordering::SeqCst);

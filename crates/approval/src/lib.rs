@@ -1,0 +1,86 @@
+//! Did a person say yes to this call?
+
+#![forbid(unsafe_code)]
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// A future on the heap.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A call that waits for a person. Everything that a yes is bound to is in here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Whose tool it is.
+    pub server: String,
+    /// Which.
+    pub tool: String,
+    /// Digest of the server's declaration.
+    pub server_digest: String,
+    /// Digest of the tool's definition.
+    pub tool_digest: String,
+    /// The arguments, as the text that would be sent on.
+    pub arguments: String,
+    /// Digest of the ruleset.
+    pub ruleset: String,
+    /// The rule that asks for it, as a person reads it.
+    pub rule: String,
+    /// The number of the call within its run.
+    pub call: u64,
+    /// Who calls, as in the record.
+    pub caller: String,
+}
+
+/// What became of a question. Used once: an answer is for the question that was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// Somebody said yes.
+    Approved {
+        /// Who: `terminal`, a local user's name, an approver's key.
+        by: String,
+        /// How: `terminal`, `command`, `webhook`.
+        via: String,
+        /// Names the question.
+        id: String,
+    },
+    /// Somebody said no.
+    Denied {
+        /// Who.
+        by: String,
+        /// How.
+        via: String,
+        /// Names the question.
+        id: String,
+        /// In their words, escaped, if they gave any.
+        reason: Option<String>,
+    },
+    /// Nobody answered in time.
+    TimedOut {
+        /// Names the question.
+        id: String,
+        /// What the manifest says to do then, as far as the machine allows it.
+        then: OnTimeout,
+    },
+    /// Nobody could be asked.
+    Unasked {
+        /// In words.
+        reason: String,
+    },
+}
+
+/// What a timeout does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTimeout {
+    /// The call is refused.
+    Deny,
+    /// The run is stopped.
+    Abort,
+    /// The call goes through.
+    Proceed,
+}
+
+/// Asks people. One trait, so that a gateway can be tested without any.
+pub trait Approver: Send + Sync + 'static {
+    /// Asks and waits. Dropping the future withdraws the question.
+    fn ask(&self, question: Question) -> Boxed<'_, Said>;
+}

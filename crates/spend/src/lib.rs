@@ -1,0 +1,76 @@
+//! What did it cost, and is there budget left?
+
+#![forbid(unsafe_code)]
+
+mod usd;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use serde_json::Value;
+
+pub use usd::Usd;
+
+/// A future on the heap.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A priced call, before it is let through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Whose tool it is.
+    pub server: String,
+    /// Which.
+    pub tool: String,
+    /// The number of the call within its run.
+    pub call: u64,
+}
+
+/// What a budget says to a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is no price, or no cap: nothing is kept.
+    Free {
+        /// As a person reads it.
+        rule: String,
+    },
+    /// The most that it may cost is set aside. It is spent unless the call is settled.
+    Reserved {
+        /// Names the reservation.
+        id: u64,
+        /// How much.
+        amount: Usd,
+        /// As a person reads it: the caps, and what is left of them.
+        rule: String,
+    },
+    /// A cap is reached, or the budget cannot be known.
+    Refused {
+        /// As a person reads it.
+        rule: String,
+        /// Nothing more can be paid for in this run: it is to be stopped.
+        stop: bool,
+    },
+}
+
+/// What became of a reservation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// What was charged.
+    pub cost: Usd,
+    /// Why the run is to be stopped: the cap was crossed, or the usage was not to be understood.
+    pub stop: Option<String>,
+    /// A person is to be warned, once: so much of a cap is used.
+    pub warning: Option<String>,
+}
+
+/// The budget of a run. One trait, so that a gateway can be tested without a database.
+pub trait Purse: Send + Sync + 'static {
+    /// Sets aside what a call may cost. What comes back is durable.
+    fn reserve(&self, asked: Asked) -> Boxed<'_, Verdict>;
+
+    /// Charges what a reply says that it cost; `None` when there was no reply that could say so, and
+    /// the whole reservation is spent. The reply is a JSON-RPC response's `result`.
+    fn settle<'a>(&'a self, id: u64, reply: Option<&'a Value>) -> Boxed<'a, Settled>;
+
+    /// Gives a reservation back: the call did not reach the server.
+    fn release(&self, id: u64) -> Boxed<'_, ()>;
+}
