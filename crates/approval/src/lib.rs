@@ -31,18 +31,41 @@ pub struct Question {
     pub caller: String,
 }
 
+/// A yes. Made by an [`Approver`], for the question that was asked and for no other; used once.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Approved {
+    question: Question,
+    by: String,
+    via: String,
+    id: String,
+}
+
+impl Approved {
+    /// Made by an [`Approver`]: `by` is `terminal`, a local user's name or an approver's key, `via`
+    /// the channel, `id` the question's.
+    pub fn new(question: Question, by: String, via: String, id: String) -> Self {
+        Self { question, by, via, id }
+    }
+
+    /// Uses it up. In words who said yes, and how, if it is for this question; the rule by which it
+    /// is not otherwise.
+    ///
+    /// # Errors
+    /// What is not as it was when it was asked.
+    pub fn spend(self, now: &Question) -> Result<String, String> {
+        if self.question == *now {
+            return Ok(format!("approved by {} ({}, {})", self.by, self.via, self.id));
+        }
+        Err(format!("{}: what was approved is no longer what is called", self.id))
+    }
+}
+
 /// What became of a question. Used once: an answer is for the question that was asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Said {
     /// Somebody said yes.
-    Approved {
-        /// Who: `terminal`, a local user's name, an approver's key.
-        by: String,
-        /// How: `terminal`, `command`, `webhook`.
-        via: String,
-        /// Names the question.
-        id: String,
-    },
+    Approved(Approved),
     /// Somebody said no.
     Denied {
         /// Who.

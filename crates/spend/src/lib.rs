@@ -26,22 +26,16 @@ pub struct Asked {
 }
 
 /// What a budget says to a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
+#[must_use]
 pub enum Verdict {
     /// There is no price, or no cap: nothing is kept.
     Free {
         /// As a person reads it.
         rule: String,
     },
-    /// The most that it may cost is set aside. It is spent unless the call is settled.
-    Reserved {
-        /// Names the reservation.
-        id: u64,
-        /// How much.
-        amount: Usd,
-        /// As a person reads it: the caps, and what is left of them.
-        rule: String,
-    },
+    /// The most that it may cost is set aside.
+    Reserved(Reservation),
     /// A cap is reached, or the budget cannot be known.
     Refused {
         /// As a person reads it.
@@ -62,15 +56,52 @@ pub struct Settled {
     pub warning: Option<String>,
 }
 
+/// What is set aside for one call. To be settled or released; dropped, it is spent whole.
+#[must_use]
+pub struct Reservation {
+    /// How much.
+    pub amount: Usd,
+    /// As a person reads it: the caps, and what is left of them.
+    pub rule: String,
+    held: Box<dyn Held>,
+}
+
+/// The purse's side of a reservation.
+pub trait Held: Send + Sync {
+    /// See [`Reservation::settle`].
+    fn settle<'a>(self: Box<Self>, reply: Option<&'a Value>) -> Boxed<'a, Settled>;
+    /// See [`Reservation::release`].
+    fn release(self: Box<Self>) -> Boxed<'static, ()>;
+}
+
+impl Reservation {
+    /// Made by a [`Purse`].
+    pub fn new(amount: Usd, rule: String, held: Box<dyn Held>) -> Self {
+        Self { amount, rule, held }
+    }
+
+    /// Charges what a reply says that it cost; `None` when there was no reply that could say so, and
+    /// all of it is spent. The reply is a whole JSON-RPC response, as the meters' paths read it.
+    #[must_use]
+    pub fn settle(self, reply: Option<&Value>) -> Boxed<'_, Settled> {
+        self.held.settle(reply)
+    }
+
+    /// Gives it back: the call did not reach the server.
+    #[must_use]
+    pub fn release(self) -> Boxed<'static, ()> {
+        self.held.release()
+    }
+}
+
+impl std::fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reservation").field("amount", &self.amount).finish_non_exhaustive()
+    }
+}
+
 /// The budget of a run. One trait, so that a gateway can be tested without a database.
 pub trait Purse: Send + Sync + 'static {
     /// Sets aside what a call may cost. What comes back is durable.
     fn reserve(&self, asked: Asked) -> Boxed<'_, Verdict>;
-
-    /// Charges what a reply says that it cost; `None` when there was no reply that could say so, and
-    /// the whole reservation is spent. The reply is a JSON-RPC response's `result`.
-    fn settle<'a>(&'a self, id: u64, reply: Option<&'a Value>) -> Boxed<'a, Settled>;
-
-    /// Gives a reservation back: the call did not reach the server.
-    fn release(&self, id: u64) -> Boxed<'_, ()>;
 }
