@@ -136,6 +136,16 @@ pub enum Event {
         detail: Option<String>,
         /// Milliseconds from decision to settlement.
         elapsed_ms: u64,
+        /// What was charged, for a call that a budget was asked for: decimal USD, eight places.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_usd: Option<String>,
+    },
+    /// So much of a spending cap is used that a person is to know; once for each cap and period.
+    SpendWarned {
+        /// Number of the call within the run that got there.
+        call: u64,
+        /// Which cap, its period, and how much of it is used, in words.
+        detail: String,
     },
     /// A secret's name was resolved or refused. Never a value.
     SecretAccessed {
@@ -150,7 +160,7 @@ pub enum Event {
     },
     /// A limit was reached and the run is being stopped.
     LimitReached {
-        /// `duration`, `memory`, `pids`, `disk`, `cpu`, `record`.
+        /// `duration`, `memory`, `pids`, `disk`, `cpu`, `record`, `spend`.
         limit: String,
         /// What was seen and what was allowed.
         detail: String,
