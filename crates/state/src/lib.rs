@@ -51,6 +51,7 @@ pub use tx::Tx;
 
 use address::Address;
 use pool::Pool;
+use tx::Mode;
 
 /// The file in the machine's folder, when there is no PostgreSQL.
 pub const STATE_FILE: &str = "state.db";
@@ -161,7 +162,16 @@ impl Db {
     /// # Errors
     /// [`Error::Unavailable`] when it is locked for too long, read-only, full or gone; [`Error::Damaged`].
     pub async fn write(&self) -> Result<Tx, Error> {
-        Tx::begin(&self.pool, true).await
+        Tx::begin(&self.pool, Mode::Write).await
+    }
+
+    /// As [`Db::write`], but what is committed is on disk only with the next [`Db::write`] of anyone,
+    /// or a moment later: for what may be lost when the machine (not the process) goes down.
+    ///
+    /// # Errors
+    /// As [`Db::write`].
+    pub async fn write_soon(&self) -> Result<Tx, Error> {
+        Tx::begin(&self.pool, Mode::WriteSoon).await
     }
 
     /// Begins a transaction that reads one state of everything.
@@ -169,7 +179,7 @@ impl Db {
     /// # Errors
     /// As [`Db::write`].
     pub async fn read(&self) -> Result<Tx, Error> {
-        Tx::begin(&self.pool, false).await
+        Tx::begin(&self.pool, Mode::Read).await
     }
 
     /// Whether many hosts can have it open.

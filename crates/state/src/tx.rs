@@ -23,33 +23,50 @@ pub struct Tx {
     over: bool,
 }
 
+/// What a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Read,
+    Write,
+    WriteSoon,
+}
+
 enum Connection {
-    Sqlite { connection: PoolConnection<Sqlite>, file: Arc<Identity>, writes: bool },
+    Sqlite { connection: PoolConnection<Sqlite>, file: Arc<Identity>, mode: Mode },
     Postgres(PoolConnection<Postgres>),
 }
 
 impl Tx {
-    pub(crate) async fn begin(pool: &Pool, writes: bool) -> Result<Self, Error> {
+    pub(crate) async fn begin(pool: &Pool, mode: Mode) -> Result<Self, Error> {
         let place = pool.place().clone();
-        let (connection, begin) = match pool {
+        let (connection, begin): (_, &[&'static str]) = match pool {
             Pool::Sqlite { pool, file, .. } => {
                 file.holds()?;
                 let connection = pool.acquire().await.map_err(|error| fault(&place, &error))?;
-                let connection = Connection::Sqlite { connection, file: file.clone(), writes };
-                (connection, if writes { "BEGIN IMMEDIATE" } else { "BEGIN DEFERRED" })
+                let begin: &[&str] = match mode {
+                    Mode::Read => &["BEGIN DEFERRED"],
+                    Mode::Write => &["BEGIN IMMEDIATE"],
+                    Mode::WriteSoon => &["PRAGMA synchronous = NORMAL", "BEGIN IMMEDIATE"],
+                };
+                (Connection::Sqlite { connection, file: file.clone(), mode }, begin)
             }
             Pool::Postgres { pool, .. } => {
                 let connection = pool.acquire().await.map_err(|error| fault(&place, &error))?;
-                let begin = if writes {
-                    "BEGIN ISOLATION LEVEL READ COMMITTED"
-                } else {
-                    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+                let begin: &[&str] = match mode {
+                    Mode::Read => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
+                    Mode::Write => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
+                    Mode::WriteSoon => &[
+                        "BEGIN ISOLATION LEVEL READ COMMITTED",
+                        "SET LOCAL synchronous_commit = off",
+                    ],
                 };
                 (Connection::Postgres(connection), begin)
             }
         };
         let mut tx = Self { connection, place, over: false };
-        tx.execute(begin, &[]).await?;
+        for statement in begin {
+            tx.execute(statement, &[]).await?;
+        }
         Ok(tx)
     }
 
@@ -107,8 +124,7 @@ impl Tx {
         self.execute("COMMIT", &[]).await?;
         // What went into a file that nobody finds any more is not kept.
         self.check()?;
-        self.over = true;
-        Ok(())
+        self.end().await
     }
 
     /// Undoes all of it.
@@ -117,13 +133,21 @@ impl Tx {
     /// [`Error::Unavailable`]: nothing of it has happened nevertheless.
     pub async fn rollback(mut self) -> Result<(), Error> {
         self.execute("ROLLBACK", &[]).await?;
+        self.end().await
+    }
+
+    /// Leaves the connection as the next one expects it.
+    async fn end(&mut self) -> Result<(), Error> {
+        if matches!(self.connection, Connection::Sqlite { mode: Mode::WriteSoon, .. }) {
+            self.execute("PRAGMA synchronous = FULL", &[]).await?;
+        }
         self.over = true;
         Ok(())
     }
 
     fn check(&self) -> Result<(), Error> {
         match &self.connection {
-            Connection::Sqlite { file, writes: true, .. } => file.holds(),
+            Connection::Sqlite { file, mode, .. } if *mode != Mode::Read => file.holds(),
             _ => Ok(()),
         }
     }
