@@ -136,6 +136,9 @@ pub enum Event {
         detail: Option<String>,
         /// Milliseconds from decision to settlement.
         elapsed_ms: u64,
+        /// What was charged, in USD with 8 places, where the call was priced.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_usd: Option<String>,
     },
     /// A call waits for a person; durable before anybody can answer.
     ApprovalAsked {
@@ -193,7 +196,7 @@ pub enum Event {
     },
     /// A limit was reached and the run is being stopped.
     LimitReached {
-        /// `duration`, `memory`, `pids`, `disk`, `cpu`, `record`.
+        /// `duration`, `memory`, `pids`, `disk`, `cpu`, `record`, `spending`, `approval`.
         limit: String,
         /// What was seen and what was allowed.
         detail: String,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringfence_bundle::Who;
 use ringfence_egress::{Begun, Proxy, Token};
-use ringfence_gateway::{Gateway, Parts};
+use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_policy::Principal;
 use ringfence_record::{Attempt, Event, Recorder, RunId};
 use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
@@ -186,6 +186,7 @@ async fn contained(
         listen: vec![PROXY_PORT, GATE_PORT],
         ..base_spec(plan, run)
     };
+    let halt = Stop::default();
     let gateway = Gateway::new(Parts {
         bundle: Arc::clone(&plan.bundle),
         store: plan.store.clone(),
@@ -201,6 +202,9 @@ async fn contained(
             stopped.clone(),
             Handle::current(),
         )),
+        approver: None,
+        purse: None,
+        stop: halt.clone(),
     });
 
     let mut prepared = native::prepare(&spec)?;
@@ -230,7 +234,7 @@ async fn contained(
         progress.released(&mode(plan));
         begun.begin();
         let mut running = prepared.release()?;
-        supervise(plan, recorder, &mut running, &mut signals).await
+        supervise(plan, recorder, &mut running, &mut signals, &halt).await
     }
     .await;
     // Nobody listens any more only when the run is over already.
