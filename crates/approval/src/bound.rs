@@ -86,11 +86,8 @@ pub(crate) mod tests {
             |q| q.call = 8,
             |q| q.caller = "agents".into(),
         ];
-        let mut all = vec![
-            base,
-            digest(&question(), "ru", "nnonce"),
-            digest(&question(), "run", "nonc"),
-        ];
+        let mut all =
+            vec![base, digest(&question(), "ru", "nnonce"), digest(&question(), "run", "nonc")];
         for change in changes {
             let mut other = question();
             change(&mut other);

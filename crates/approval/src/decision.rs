@@ -71,10 +71,8 @@ impl Decision {
         }
         let Self { question, digest, nonce, expires, key, .. } = self;
         let verdict = self.verdict.word();
-        format!(
-            "{DOMAIN}\n{question}\n{digest}\n{nonce}\n{expires}\n{verdict}\n{hex}\n{key}\n"
-        )
-        .into_bytes()
+        format!("{DOMAIN}\n{question}\n{digest}\n{nonce}\n{expires}\n{verdict}\n{hex}\n{key}\n")
+            .into_bytes()
     }
 
     /// Reads a decision and verifies that it is one about this question by one of these keys.

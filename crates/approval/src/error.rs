@@ -10,6 +10,9 @@ pub enum Error {
     /// There is no such question. `ringfence approvals list` shows those that wait.
     #[error("there is no question {0}")]
     Unknown(String),
+    /// What the database holds was not written by this program, or by a newer one.
+    #[error("{0} in the state database cannot be read: was it written by a newer Ringfence?")]
+    Unreadable(String),
     /// Somebody was faster, or it no longer waits.
     #[error("question {id} is {standing} already: this answer does not count")]
     Settled {
