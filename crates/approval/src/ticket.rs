@@ -92,21 +92,21 @@ impl Ticket {
     }
 
     /// It as a person sees it, line by line, nothing in it that a terminal acts on. Of the arguments
-    /// at most `most` characters.
+    /// at most `most` characters, of everything else `other`; what is cut says so.
     #[must_use]
-    pub fn lines(&self, most: usize) -> Vec<String> {
-        let row = |name: &str, text: &str, most| format!("{name:<10} {}", shown(text, most));
+    pub fn lines(&self, most: usize, other: usize) -> Vec<String> {
+        let row = |name: &str, text: &str| format!("{name:<10} {}", shown(text, other));
         let characters = self.arguments.chars().count();
         let arguments = format!("arguments ({characters} characters)");
         vec![
-            row("question", &self.id, SHOWN),
-            row("call", &format!("{}: {}", self.server, self.tool), SHOWN),
+            row("question", &self.id),
+            row("call", &format!("{}: {}", self.server, self.tool)),
             format!("{arguments}:"),
             format!("  {}", shown(&self.arguments, most)),
-            row("rule", &self.rule, SHOWN),
-            row("run", &format!("{} in {}", self.run, self.project), SHOWN),
-            row("by", &format!("{}, call {}", self.caller, self.call), SHOWN),
-            row("digest", &self.digest, SHOWN),
+            row("rule", &self.rule),
+            row("run", &format!("{} in {}", self.run, self.project)),
+            row("by", &format!("{}, call {}", self.caller, self.call)),
+            row("digest", &self.digest),
         ]
     }
 }
@@ -158,23 +158,23 @@ mod tests {
             );
         };
         let mut all = ticket(hostile);
-        all.lines(SHOWN).iter().for_each(plain);
-        assert!(all.lines(SHOWN)[3].contains("\\u{1b}[2J"), "it is there, as text");
+        all.lines(SHOWN, SHOWN).iter().for_each(plain);
+        assert!(all.lines(SHOWN, SHOWN)[3].contains("\\u{1b}[2J"), "it is there, as text");
         (all.tool, all.server, all.rule) = (hostile.into(), hostile.into(), hostile.into());
         (all.project, all.caller) = (hostile.into(), hostile.into());
-        all.lines(SHOWN).iter().for_each(plain);
-        assert_eq!(all.lines(SHOWN).len(), 8, "no text makes a line of its own");
+        all.lines(SHOWN, SHOWN).iter().for_each(plain);
+        assert_eq!(all.lines(SHOWN, SHOWN).len(), 8, "no text makes a line of its own");
     }
 
     #[test]
     fn what_is_cut_says_so() {
         let long = format!("{{\"a\":\"{}\",\"amount\":1000000}}", "x".repeat(10_000));
-        let lines = ticket(&long).lines(SHOWN);
+        let lines = ticket(&long).lines(SHOWN, SHOWN);
         assert!(lines[2].contains(&format!("({} characters)", long.chars().count())));
         let left = long.chars().count() - SHOWN;
         assert!(lines[3].contains(&format!("… ({left} more characters, sha256:")), "{}", lines[3]);
         assert!(!lines[3].contains("1000000"));
-        let full = ticket(&long).lines(usize::MAX);
+        let full = ticket(&long).lines(usize::MAX, SHOWN);
         assert!(full[3].contains("1000000") && !full[3].contains("more characters"));
     }
 
