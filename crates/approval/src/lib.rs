@@ -22,7 +22,7 @@ pub use desk::{Channel, Desk, MOST_PENDING, Parts};
 pub use error::Error;
 pub use questions::{Answer, Kept, Questions, Standing};
 pub use ticket::{SHOWN, Ticket};
-pub use webhook::{Post, Posted, Received, Webhook, check_url, public_text};
+pub use webhook::{Post, Posted, Received, Webhook, check_url, is_loopback, public_text};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
-use ringfence_bundle::{Endpoint, shown};
+use ringfence_bundle::{Endpoint, Host, shown};
 use ringfence_identity::{Did, Signer};
 use ringfence_record::{Event, Recorder};
 use serde_json::json;
@@ -86,10 +86,13 @@ pub fn check_url(url: &str) -> Result<Endpoint, Error> {
 }
 
 /// Whether the host is written as an address of this machine's loopback.
-fn is_loopback(endpoint: &Endpoint) -> bool {
-    let host = endpoint.host.to_string();
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(&host);
-    bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+#[must_use]
+pub fn is_loopback(endpoint: &Endpoint) -> bool {
+    match &endpoint.host {
+        Host::Name(_) => false,
+        Host::V4(address) => address.is_loopback(),
+        Host::V6(address) => address.is_loopback(),
+    }
 }
 
 /// A public key as Standard Webhooks writes it: `whpk_…`.

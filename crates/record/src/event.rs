@@ -183,6 +183,13 @@ pub enum Event {
         /// Why. Never an address.
         reason: String,
     },
+    /// So much of a spending cap is used that a person is to know; once for each cap and period.
+    SpendWarned {
+        /// Number of the call within the run that got there.
+        call: u64,
+        /// Which cap, its period, and how much of it is used, in words.
+        detail: String,
+    },
     /// A secret's name was resolved or refused. Never a value.
     SecretAccessed {
         /// For whom: `agent` or a server's name.
