@@ -67,9 +67,7 @@ fn on_timeout(manifest: &Manifest, ruleset: &Ruleset) -> OnTimeout {
         ringfence_bundle::OnTimeout::Proceed if ruleset.may_proceed_on_timeout() => {
             OnTimeout::Proceed
         }
-        ringfence_bundle::OnTimeout::Deny | ringfence_bundle::OnTimeout::Proceed => {
-            OnTimeout::Deny
-        }
+        ringfence_bundle::OnTimeout::Deny | ringfence_bundle::OnTimeout::Proceed => OnTimeout::Deny,
     }
 }
 
@@ -85,7 +83,11 @@ async fn address(
     notify: &Notify,
 ) -> Result<ringfence_bundle::Endpoint, Error> {
     let name = &notify.url_ref;
-    let wrong = |reason: String| Error::Webhook { name: name.to_string(), reason };
+    let wrong = |reason: String| Error::Variable {
+        name: name.to_string(),
+        what: "the address of an approval webhook ([[approvals.notify]] url_ref)",
+        reason,
+    };
     let chain = Chain::new(vec![Box::new(Environment), Box::new(Keychain::new(&plan.home))]);
     let (outcome, detail, found) = match chain.find(name).await {
         Found::Value { source, secret } => (Outcome::Allowed, source.to_owned(), Ok(secret)),

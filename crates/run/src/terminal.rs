@@ -71,8 +71,7 @@ impl Front {
             let flags = rustix::fs::fcntl_getfl(agent)?;
             rustix::fs::fcntl_setfl(agent, flags | OFlags::NONBLOCK)?;
         }
-        let (wake, wakes) =
-            rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (wake, wakes) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let (orders, inbox) = channel();
         let typed = agent.is_some() && rustix::termios::isatty(rustix::stdio::stdin());
         let term = std::env::var("TERM").unwrap_or_default();
@@ -144,7 +143,8 @@ impl Channel for Notice {
             let id = &ticket.id;
             let mut stderr = std::io::stderr();
             // Nobody reads it: then others are asked.
-            let _ = writeln!(stderr, "ringfence: a call waits for you: ringfence approvals show {id}");
+            let _ =
+                writeln!(stderr, "ringfence: a call waits for you: ringfence approvals show {id}");
             None
         })
     }

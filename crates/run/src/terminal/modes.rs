@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 /// Private modes that are off in a plain terminal: keys and reports that a person does not type,
 /// another screen, output that is held back, inverted or bounded.
 const OFF: [u16; 20] = [
-    1, 5, 6, 9, 47, 69, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1047, 1049, 2004, 2026,
-    2031,
+    1, 5, 6, 9, 47, 69, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1047, 1049, 2004,
+    2026, 2031,
 ];
 /// Private modes that are on: lines wrap, the cursor is seen.
 const ON: [u16; 2] = [7, 25];

@@ -53,7 +53,9 @@ impl Prompt {
             }
             if most > 100 { most /= 2 } else { others /= 2 }
         };
-        let mut text = String::from("Ringfence asks you. The agent waits, and cannot see or write this.\r\n\r\n");
+        let mut text = String::from(
+            "Ringfence asks you. The agent waits, and cannot see or write this.\r\n\r\n",
+        );
         for line in &lines {
             text.push_str(line);
             text.push_str("\r\n");

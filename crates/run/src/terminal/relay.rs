@@ -119,7 +119,8 @@ impl Relay {
             }
             self.step(last);
         }
-        let _ = self.write_all(&std::mem::take(&mut self.state.to_tty));
+        let rest = std::mem::take(&mut self.state.to_tty);
+        let _ = self.write_all(&rest);
         let _ = tcsetattr(&self.tty, OptionalActions::Drain, &self.state.saved);
     }
 
@@ -333,8 +334,7 @@ impl Relay {
 
     /// Writes all of it, as long as the terminal takes some.
     fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
-        let limit =
-            Timespec { tv_sec: STUCK.as_secs().cast_signed(), tv_nsec: 0 };
+        let limit = Timespec { tv_sec: STUCK.as_secs().cast_signed(), tv_nsec: 0 };
         while !bytes.is_empty() {
             match rustix::io::write(self.tty.as_fd(), bytes) {
                 Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
