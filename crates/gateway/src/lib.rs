@@ -12,6 +12,7 @@ mod permit;
 mod scrub;
 mod seams;
 mod serve;
+mod signin;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -28,7 +29,7 @@ use ringfence_bundle::{Server, ServerId, ToolPins};
 use ringfence_mcp::UpstreamError;
 use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
-use ringfence_secrets::{Resolver, Secret};
+use ringfence_secrets::{Resolver, Secret, SignIns};
 use ringfence_trust::{Store, TrustedBundle};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -36,6 +37,7 @@ pub use call::JudgedRequest;
 pub use error::{Error, Refusal};
 pub use fate::{Fate, Told};
 pub use offer::{Offer, Unfit};
+pub use signin::{Desk, Login, LoginError, Say, SignedOut, sign_out};
 
 use seams::{Journal, Judge, Trust, Vault};
 
@@ -75,6 +77,8 @@ pub struct Parts {
     pub recorder: Recorder,
     /// Resolves `${NAME}` in headers.
     pub secrets: Resolver,
+    /// The tokens of servers that a person signed in to.
+    pub signins: SignIns,
     /// Starts stdio servers.
     pub launcher: Arc<dyn Launcher>,
 }
@@ -136,6 +140,17 @@ impl Gateway {
     }
 
     fn held_to(pins: Vec<ToolPins>, parts: Parts) -> Arc<Self> {
+        let journal = Arc::new(parts.recorder.clone());
+        let keys = signin::Keys::new(parts.secrets.clone(), parts.signins.clone(), journal);
+        Self::held_by(pins, parts, Arc::new(keys), Waits::default())
+    }
+
+    fn held_by(
+        pins: Vec<ToolPins>,
+        parts: Parts,
+        vault: Arc<dyn Vault>,
+        waits: Waits,
+    ) -> Arc<Self> {
         let servers = parts.bundle.snapshot().manifest.servers.clone();
         let declared = Declared { servers, pins };
         let trust = seams::StoreTrust { store: parts.store, bundle: parts.bundle };
@@ -144,9 +159,9 @@ impl Gateway {
             Arc::new(parts.recorder),
             parts.ruleset,
             Arc::new(trust),
-            Arc::new(parts.secrets),
+            vault,
             parts.launcher,
-            Waits::default(),
+            waits,
         )
     }
 

@@ -14,6 +14,7 @@ mod door;
 mod envelope;
 mod http_client;
 mod lines;
+pub mod oauth;
 mod revision;
 mod role;
 mod serve_stdio;
