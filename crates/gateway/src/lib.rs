@@ -12,6 +12,7 @@ mod permit;
 mod scrub;
 mod seams;
 mod serve;
+mod signin;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,7 @@ use ringfence_bundle::{Server, ServerId, ToolPins};
 use ringfence_mcp::UpstreamError;
 use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
-use ringfence_secrets::{Resolver, Secret};
+use ringfence_secrets::{Resolver, Secret, SignIns};
 use ringfence_spend::Purse;
 use ringfence_trust::{Store, TrustedBundle};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -39,6 +40,7 @@ pub use call::JudgedRequest;
 pub use error::{Error, Refusal};
 pub use fate::{Fate, Told};
 pub use offer::{Offer, Unfit};
+pub use signin::{Desk, Login, LoginError, Say, SignedOut, sign_out};
 pub use stop::{Halt, Stop};
 
 use seams::{Journal, Judge, Trust, Vault};
@@ -79,6 +81,8 @@ pub struct Parts {
     pub recorder: Recorder,
     /// Resolves `${NAME}` in headers.
     pub secrets: Resolver,
+    /// The tokens of servers that a person signed in to.
+    pub signins: SignIns,
     /// Starts stdio servers.
     pub launcher: Arc<dyn Launcher>,
     /// Asks people where a rule wants it. Without one, such calls are refused.
@@ -161,6 +165,17 @@ impl Gateway {
     }
 
     fn held_to(pins: Vec<ToolPins>, parts: Parts) -> Arc<Self> {
+        let journal = Arc::new(parts.recorder.clone());
+        let keys = signin::Keys::new(parts.secrets.clone(), parts.signins.clone(), journal);
+        Self::held_by(pins, parts, Arc::new(keys), Waits::default())
+    }
+
+    fn held_by(
+        pins: Vec<ToolPins>,
+        parts: Parts,
+        vault: Arc<dyn Vault>,
+        waits: Waits,
+    ) -> Arc<Self> {
         let servers = parts.bundle.snapshot().manifest.servers.clone();
         let declared = Declared { servers, pins };
         let trust = seams::StoreTrust { store: parts.store, bundle: parts.bundle };
@@ -168,13 +183,13 @@ impl Gateway {
             journal: Arc::new(parts.recorder),
             judge: parts.ruleset,
             trust: Arc::new(trust),
-            vault: Arc::new(parts.secrets),
+            vault,
             launcher: parts.launcher,
             approver: parts.approver,
             purse: parts.purse,
             stop: parts.stop,
         };
-        Self::assemble(declared, rooms, Waits::default())
+        Self::assemble(declared, rooms, waits)
     }
 
     /// The error with what is known of the server's end, for the person at the machine and never for

@@ -14,6 +14,7 @@ use crate::fate::{self, Fate};
 use crate::permit::CallPermit;
 use crate::scrub::Veil;
 use crate::seams::Vault;
+use crate::signin::Authority;
 use crate::{Launcher, Waits};
 
 use connect::Fallen;
@@ -56,6 +57,8 @@ struct Live {
     /// Ends a stdio server when dropped; after the connection, which closes its stdin.
     _guard: Mutex<Option<Box<dyn Send>>>,
     fate: Option<Box<dyn Fate>>,
+    /// Whoever has its token.
+    authority: Option<Arc<dyn Authority>>,
 }
 
 /// Why a forward gave no result.
@@ -163,7 +166,10 @@ impl Table {
                 Err(UpstreamError::Rpc(veiled(&live.veil, error)).into())
             }
             Err(error) => {
-                let words = fate::words(live.fate.as_deref(), &error, &live.veil).await;
+                let words = match connect::refused(&error, live.authority.as_deref()) {
+                    Some(words) => Some(words),
+                    None => fate::words(live.fate.as_deref(), &error, &live.veil).await,
+                };
                 self.learnt(&server, words);
                 Err(error.into())
             }
@@ -245,7 +251,7 @@ impl Table {
             return Err(UpstreamError::Down { reason: reason.clone(), detail: reason }.into());
         }
         match self.connect(server, &slot.transport, &mut state.opening).await {
-            Ok((upstream, veil, process)) => {
+            Ok((upstream, veil, authority, process)) => {
                 self.learnt(server, None);
                 let (guard, fate) = process.unzip();
                 let mut hello = upstream.hello().clone();
@@ -264,6 +270,7 @@ impl Table {
                     since: Instant::now(),
                     _guard: Mutex::new(guard),
                     fate: fate.flatten(),
+                    authority,
                 });
                 state.live = Some(Arc::clone(&live));
                 Ok(live)
