@@ -1,13 +1,15 @@
 //! Benchmarks: `ringfence-benches PROGRAM TOOLS [SECTION...] [--rounds N] [--json]`, started by
 //! `cargo xtask bench`; TOOLS is the folder that `cargo xtask install` fills. Sections: `start`,
-//! `memory`, `lock`, `policy`; all of them when none is named.
+//! `memory`, `lock`, `policy`, `gateway`; all of them when none is named.
 //!
 //! Everything compared runs in the same rounds, one after the other, so that a busy machine is busy
 //! for all. Figures are medians; a missed target is said, and is no failure.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark talks to a person")]
+#![allow(clippy::disallowed_methods, reason = "it dials servers that it started itself")]
 
 mod bundle;
+mod gateway;
 mod lock;
 mod memory;
 mod policy;
@@ -41,9 +43,19 @@ struct Wanted {
 }
 
 /// All sections, in the order in which they run.
-const SECTIONS: &[&str] = &["start", "memory", "lock", "policy"];
+const SECTIONS: &[&str] = &["start", "memory", "lock", "policy", "gateway"];
 
 fn main() -> ExitCode {
+    let part = std::env::args().nth(1).and_then(|word| gateway::part(&word));
+    if let Some(done) = part {
+        return match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                eprintln!("ringfence-benches: {why}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     match wanted().and_then(|wanted| Ok((measure(&wanted)?, wanted.json))) {
         Ok((figures, json)) => {
             show(&figures, json);
@@ -115,7 +127,8 @@ fn measure(wanted: &Wanted) -> Result<Vec<Figure>> {
             "start" => figures.extend(start::measure(program, tools, *rounds)?),
             "memory" => figures.push(memory::measure(program)?),
             "lock" => figures.extend(lock::measure(program, *rounds)?),
-            _ => figures.extend(policy::measure()?),
+            "policy" => figures.extend(policy::measure()?),
+            _ => figures.extend(gateway::measure(program, tools, *rounds)?),
         }
     }
     Ok(figures)
