@@ -217,7 +217,7 @@ impl Settling<'_> {
         let elapsed_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (call, result) = (self.call, result.to_owned());
         self.journal
-            .note(Event::CallSettled { call, result, detail, elapsed_ms })
+            .note(Event::CallSettled { call, result, detail, elapsed_ms, cost_usd: None })
             .map_err(|detail| Error::Record { detail })
     }
 

@@ -337,6 +337,7 @@ mod tests {
             result: result.into(),
             detail: Some("it exited with status 3".into()),
             elapsed_ms: 1,
+            cost_usd: None,
         };
         let mut hello = call("x", Outcome::Allowed);
         if let Event::CallDecided { call, tool, method, .. } = &mut hello {
