@@ -205,6 +205,7 @@ async fn contained(
         approver: None,
         purse: None,
         stop: halt.clone(),
+        leases: None,
     });
 
     let mut prepared = native::prepare(&spec)?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ringfence_bundle::{Server, ServerId, Template, ToolName, ToolPins, Transport};
 use ringfence_mcp::{Answer, Asker, Backend, Client, Nobody, RpcError, serve_stdio};
-use ringfence_policy::{Decision, Layer, Principal};
+use ringfence_policy::{Decision, Layer};
 use ringfence_record::{Event, Outcome};
 use ringfence_secrets::Secret;
 use serde_json::{Value, json};
@@ -246,7 +246,8 @@ pub(super) fn s_alone(transport: Transport, pins: &[ToolPins]) -> Declared {
         methods: vec!["resources/read".into()],
         pricing: None,
     };
-    Declared { servers: BTreeMap::from([(id("s"), server)]), pins: pins.to_vec() }
+    let servers = BTreeMap::from([(id("s"), server)]);
+    Declared { servers, toolsets: BTreeMap::new(), pins: pins.to_vec() }
 }
 
 fn waits(call: Duration) -> Waits {
@@ -309,7 +310,7 @@ impl World {
         let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
         let launched = (journal, tools, pipes);
         Self::assembled(
-            Declared { servers, pins: Vec::new() },
+            Declared { servers, toolsets: BTreeMap::new(), pins: Vec::new() },
             judge,
             Waits::default(),
             launched,
@@ -334,6 +335,7 @@ impl World {
             approver: None,
             purse: None,
             stop: Stop::default(),
+            leases: None,
         };
         let gateway = Gateway::assemble(declared, rooms, waits);
         Self { gateway, journal, trust, tools, pipes }
@@ -342,13 +344,13 @@ impl World {
     /// The server dies, and this is seen.
     pub(super) async fn kill(&self) {
         self.pipes.kill();
-        while self.gateway.upstreams.standing(&id("s")).await.is_some() {
+        while self.gateway.upstreams.generation(&id("s")).is_some() {
             tokio::task::yield_now().await;
         }
     }
 
     pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, Error> {
-        let caller = Caller { principal: Principal::Agent };
+        let caller = Caller::agent();
         let request = JudgedRequest::from_door(method, Some(params));
         self.gateway.call(&caller, &nobody(), &id("s"), request).await
     }
