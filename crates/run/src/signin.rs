@@ -99,6 +99,7 @@ async fn contained(
         approver: None,
         purse: None,
         stop: Stop::default(),
+        leases: None,
     };
     let Signing { wish, client_secret, kept, desk, .. } = signing;
     let login = Login { server: server.clone(), wish, client_secret, kept, desk };
