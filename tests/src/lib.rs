@@ -4,6 +4,7 @@
 mod agent;
 pub mod authority;
 mod desk;
+pub mod conformance_auth;
 mod events;
 mod forge;
 mod githost;
