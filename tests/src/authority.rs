@@ -234,7 +234,11 @@ impl Authority {
         };
         if script["redirect"] == step {
             let to = text("to", format!("{base}/elsewhere"));
-            return Told { status: 302, headers: vec![("Location".into(), to)], body: String::new() };
+            return Told {
+                status: 302,
+                headers: vec![("Location".into(), to)],
+                body: String::new(),
+            };
         }
         if script["huge"] == step {
             let pad = "x".repeat(1 << 20);

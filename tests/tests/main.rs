@@ -12,6 +12,8 @@ mod cmd_init;
 mod cmd_library;
 mod cmd_lock;
 mod cmd_lock_tools;
+mod cmd_login;
+mod cmd_logout;
 mod cmd_policy;
 mod cmd_ps;
 mod cmd_publisher;

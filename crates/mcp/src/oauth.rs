@@ -17,6 +17,7 @@ mod interactive;
 mod metadata;
 mod pkce;
 mod place;
+mod quiet;
 mod scope;
 #[cfg(test)]
 mod tests;
