@@ -46,6 +46,7 @@ mod redteam_hosts;
 mod redteam_killed;
 mod redteam_killed_writes;
 mod redteam_limits;
+mod redteam_oauth;
 mod redteam_own_policy;
 mod redteam_programs;
 mod redteam_raw_network;
