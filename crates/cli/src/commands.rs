@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod approvals;
 mod audit;
 mod clean;
 pub(crate) mod diff;
@@ -26,6 +27,7 @@ pub(crate) mod store;
 pub(crate) mod trust;
 mod validate;
 mod verify;
+pub(crate) mod webhook;
 
 pub(crate) use publisher::Publisher;
 pub(crate) use receive::Receive;
@@ -59,6 +61,8 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Set(set) => set::run(args, set),
         Command::Run(run) => run::run(args, run),
         Command::Policy(policy) => policy::run(args, policy),
+        Command::Approvals(approvals) => approvals::run(approvals),
+        Command::Webhook(webhook) => webhook::run(webhook),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),
         Command::Report(report) => report::run(args, report),

@@ -12,6 +12,7 @@ mod permit;
 mod scrub;
 mod seams;
 mod serve;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -24,11 +25,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use ringfence_approval::Approver;
 use ringfence_bundle::{Server, ServerId, ToolPins};
 use ringfence_mcp::UpstreamError;
 use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
 use ringfence_secrets::{Resolver, Secret};
+use ringfence_spend::Purse;
 use ringfence_trust::{Store, TrustedBundle};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -36,6 +39,7 @@ pub use call::JudgedRequest;
 pub use error::{Error, Refusal};
 pub use fate::{Fate, Told};
 pub use offer::{Offer, Unfit};
+pub use stop::{Halt, Stop};
 
 use seams::{Journal, Judge, Trust, Vault};
 
@@ -77,6 +81,12 @@ pub struct Parts {
     pub secrets: Resolver,
     /// Starts stdio servers.
     pub launcher: Arc<dyn Launcher>,
+    /// Asks people where a rule wants it. Without one, such calls are refused.
+    pub approver: Option<Arc<dyn Approver>>,
+    /// The budget. Without one, nothing is paid for.
+    pub purse: Option<Arc<dyn Purse>>,
+    /// Told when the run is to end: a cap was crossed, or nobody answered in time.
+    pub stop: Stop,
 }
 
 /// Who makes a call.
@@ -107,11 +117,26 @@ pub(crate) struct Declared {
     pub(crate) pins: Vec<ToolPins>,
 }
 
+/// The rooms that a gateway asks.
+pub(crate) struct Rooms {
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) judge: Arc<dyn Judge>,
+    pub(crate) trust: Arc<dyn Trust>,
+    pub(crate) vault: Arc<dyn Vault>,
+    pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) approver: Option<Arc<dyn Approver>>,
+    pub(crate) purse: Option<Arc<dyn Purse>>,
+    pub(crate) stop: Stop,
+}
+
 /// The chokepoint of every MCP call.
 pub struct Gateway {
     journal: Arc<dyn Journal>,
     judge: Arc<dyn Judge>,
     trust: Arc<dyn Trust>,
+    approver: Option<Arc<dyn Approver>>,
+    purse: Option<Arc<dyn Purse>>,
+    stop: Stop,
     servers: BTreeMap<ServerId, Server>,
     upstreams: upstream::Table,
     calls: AtomicU64,
@@ -139,15 +164,17 @@ impl Gateway {
         let servers = parts.bundle.snapshot().manifest.servers.clone();
         let declared = Declared { servers, pins };
         let trust = seams::StoreTrust { store: parts.store, bundle: parts.bundle };
-        Self::assemble(
-            declared,
-            Arc::new(parts.recorder),
-            parts.ruleset,
-            Arc::new(trust),
-            Arc::new(parts.secrets),
-            parts.launcher,
-            Waits::default(),
-        )
+        let rooms = Rooms {
+            journal: Arc::new(parts.recorder),
+            judge: parts.ruleset,
+            trust: Arc::new(trust),
+            vault: Arc::new(parts.secrets),
+            launcher: parts.launcher,
+            approver: parts.approver,
+            purse: parts.purse,
+            stop: parts.stop,
+        };
+        Self::assemble(declared, rooms, Waits::default())
     }
 
     /// The error with what is known of the server's end, for the person at the machine and never for
@@ -162,13 +189,10 @@ impl Gateway {
 
     pub(crate) fn assemble(
         Declared { servers, pins }: Declared,
-        journal: Arc<dyn Journal>,
-        judge: Arc<dyn Judge>,
-        trust: Arc<dyn Trust>,
-        vault: Arc<dyn Vault>,
-        launcher: Arc<dyn Launcher>,
+        rooms: Rooms,
         waits: Waits,
     ) -> Arc<Self> {
+        let Rooms { journal, judge, trust, vault, launcher, approver, purse, stop } = rooms;
         let upstreams = upstream::Table::new(&servers, &pins, vault, launcher, waits);
         let held = |id: &ServerId| list::Held::to(pins.iter().find(|pins| pins.server == *id));
         let held = servers.keys().map(|id| (id.clone(), held(id))).collect();
@@ -177,6 +201,9 @@ impl Gateway {
             journal,
             judge,
             trust,
+            approver,
+            purse,
+            stop,
             servers,
             upstreams,
             calls: AtomicU64::new(1),

@@ -41,6 +41,10 @@ pub(crate) trait Judge: Send + Sync {
     fn tool(&self, server: &ServerId, tool: &str) -> Decision;
     fn method(&self, server: &ServerId, method: &str) -> Decision;
     fn approval(&self, server: &ServerId, tool: &str, arguments: &Value) -> Option<String>;
+    /// Of the whole ruleset.
+    fn digest(&self) -> String;
+    /// Whether a call may go through when nobody answered in time.
+    fn may_proceed(&self) -> bool;
 }
 
 impl Judge for Ruleset {
@@ -52,6 +56,12 @@ impl Judge for Ruleset {
     }
     fn approval(&self, server: &ServerId, tool: &str, arguments: &Value) -> Option<String> {
         self.approval_needed(server, tool, arguments)
+    }
+    fn digest(&self) -> String {
+        Ruleset::digest(self)
+    }
+    fn may_proceed(&self) -> bool {
+        self.may_proceed_on_timeout()
     }
 }
 

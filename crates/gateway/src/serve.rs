@@ -10,8 +10,9 @@ use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ringfence_bundle::ServerId;
-use ringfence_mcp::strict::Limits;
-use ringfence_mcp::{Answer, Asker, Backend, Boxed, Client, HttpDoor, HttpRefusal, route};
+use ringfence_mcp::{
+    Answer, Asker, Backend, Boxed, Client, DoorBody, DoorOptions, HttpDoor, HttpRefusal, route,
+};
 use ringfence_policy::Principal;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -74,15 +75,19 @@ impl Gateway {
         drop(listener);
         // What is dropped settles itself as cancelled, before this returns.
         connections.shutdown().await;
+        for door in doors.values() {
+            door.close().await;
+        }
         self.upstreams.close().await;
         Ok(())
     }
 
     fn doors(self: &Arc<Self>, port: u16) -> BTreeMap<String, HttpDoor> {
+        let options = DoorOptions::loopback(port);
         let door = |server: &ServerId| {
             let caller = Caller { principal: Principal::Agent };
             let backend = Door { gateway: Arc::clone(self), server: server.clone(), caller };
-            HttpDoor::new(Arc::new(backend), port, Limits::default())
+            HttpDoor::with(Arc::new(backend), options.clone())
         };
         self.servers.keys().map(|server| (server.to_string(), door(server))).collect()
     }
@@ -110,7 +115,7 @@ async fn accept(
 async fn answer(
     doors: &BTreeMap<String, HttpDoor>,
     request: Request<Incoming>,
-) -> http::Response<http_body_util::Full<bytes::Bytes>> {
+) -> http::Response<DoorBody> {
     let missing = HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such server");
     let door = route(request.uri()).and_then(|server| doors.get(server).ok_or(missing));
     match door {

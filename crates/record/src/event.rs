@@ -136,9 +136,52 @@ pub enum Event {
         detail: Option<String>,
         /// Milliseconds from decision to settlement.
         elapsed_ms: u64,
-        /// What was charged, for a call that a budget was asked for: decimal USD, eight places.
+        /// What was charged, in USD with 8 places, where the call was priced.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_usd: Option<String>,
+    },
+    /// A call waits for a person; durable before anybody can answer.
+    ApprovalAsked {
+        /// The question's id, which an answer names.
+        question: String,
+        /// Number of the call within the run.
+        call: u64,
+        /// Who calls.
+        principal: String,
+        /// Server's name.
+        server: String,
+        /// Tool.
+        tool: String,
+        /// The rule that wants an approval.
+        rule: String,
+        /// Digest of everything that a yes is bound to.
+        digest: String,
+        /// When it expires, RFC 3339 UTC.
+        expires: String,
+    },
+    /// What became of a question; durable before a call goes on by it.
+    ApprovalAnswered {
+        /// The question's id.
+        question: String,
+        /// As in [`Event::ApprovalAsked`].
+        digest: String,
+        /// `approved`, `denied`, `timed_out`, `withdrawn` or `failed`.
+        answer: String,
+        /// `terminal`, `command`, `webhook`; `none` when nobody answered.
+        channel: String,
+        /// Who, where somebody did: a user of this machine, or an approver's key.
+        by: Option<String>,
+        /// In their words, or why it failed.
+        reason: Option<String>,
+    },
+    /// An approver was not reached, or what it said was no answer: the question waits on.
+    ApprovalUnheard {
+        /// The question's id.
+        question: String,
+        /// `webhook`.
+        channel: String,
+        /// Why. Never an address.
+        reason: String,
     },
     /// So much of a spending cap is used that a person is to know; once for each cap and period.
     SpendWarned {
@@ -160,7 +203,7 @@ pub enum Event {
     },
     /// A limit was reached and the run is being stopped.
     LimitReached {
-        /// `duration`, `memory`, `pids`, `disk`, `cpu`, `record`, `spend`.
+        /// `duration`, `memory`, `pids`, `disk`, `cpu`, `record`, `spending`, `approval`.
         limit: String,
         /// What was seen and what was allowed.
         detail: String,
@@ -169,7 +212,7 @@ pub enum Event {
     RunFinished {
         /// The agent's exit status as the shell gives it.
         status: i32,
-        /// `exit`, `signal`, `limit`, `stopped`, `error`.
+        /// `exit`, `signal`, `limit`, `approval`, `stopped`, `error`.
         ended_by: String,
         /// More words, when there are any.
         detail: Option<String>,

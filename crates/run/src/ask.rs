@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ringfence_bundle::{Id, Lock, ServerId, Snapshot, ToolPins};
 use ringfence_egress::Proxy;
-use ringfence_gateway::{Gateway, Parts};
+use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_record::{Event, RunId};
 use ringfence_secrets::Resolver;
 use serde::Serialize;
@@ -135,6 +135,9 @@ impl Inquiry {
             recorder: recorder.clone(),
             secrets,
             launcher: Arc::new(launcher),
+            approver: None,
+            purse: None,
+            stop: Stop::default(),
         });
         let mut asking = JoinSet::new();
         for server in self.servers.clone() {

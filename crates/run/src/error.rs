@@ -42,6 +42,22 @@ pub enum Error {
     /// The proxy could not start.
     #[error(transparent)]
     Egress(#[from] ringfence_egress::Error),
+    /// The shared database cannot be used: what needs it does not go on.
+    #[error(transparent)]
+    State(#[from] ringfence_state::Error),
+    /// Questions cannot be kept or answered.
+    #[error(transparent)]
+    Approval(#[from] ringfence_approval::Error),
+    /// A variable that Ringfence itself needs has no value that can be used.
+    #[error("{name}, {what}: {reason}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// What it is for.
+        what: &'static str,
+        /// Why. Never the value.
+        reason: String,
+    },
     /// No command was given and the manifest has none.
     #[error("nothing to run: the manifest has no `sandbox.command`, and none was given")]
     NoCommand,
@@ -130,6 +146,10 @@ impl Error {
             | Self::Overtaken
             | Self::Unlockable(_)
             | Self::NoCommand
+            | Self::Variable { .. }
+            | Self::Approval(
+                ringfence_approval::Error::Unknown(_) | ringfence_approval::Error::Settled { .. },
+            )
             | Self::Project { .. }
             | Self::Identity(_)
             | Self::Secret(
@@ -157,12 +177,18 @@ impl Error {
             | Self::NotAsked { refused: true, .. }
             | Self::Backend(_)
             | Self::HardLink { .. }
+            | Self::Approval(
+                ringfence_approval::Error::Expired(_)
+                | ringfence_approval::Error::OtherDigest { .. },
+            )
             | Self::Sandbox(ringfence_sandbox::Error::Leaky(_))
             | Self::Secret(ringfence_secrets::Error::Denied { .. }) => Kind::Refused,
             Self::Sandbox(_)
             | Self::Record(_)
             | Self::Egress(_)
             | Self::Io { .. }
+            | Self::State(_)
+            | Self::Approval(_)
             | Self::Secret(_) => Kind::Internal,
         }
     }
@@ -182,6 +208,9 @@ impl Error {
                 false => format!("ls -ld {path}"),
             };
             return Some(text.into());
+        }
+        if let Self::Variable { name, .. } = self {
+            return Some(format!("ringfence secret set {name}").into());
         }
         self.next_fixed().map(Cow::Borrowed)
     }
@@ -207,6 +236,10 @@ impl Error {
             Self::Record(ringfence_record::Error::Write { .. }) => {
                 "df -h ~/.ringfence   # make room, then run again"
             }
+            Self::Approval(ringfence_approval::Error::OtherDigest { .. }) => {
+                "ringfence approvals show <id>"
+            }
+            Self::Approval(_) => "ringfence approvals list",
             Self::NoCommand => "ringfence run -- <command>",
             Self::UnpinnedTools { .. } | Self::Stopped => "ringfence lock --tools",
             Self::NoServers => "ringfence lock",

@@ -18,7 +18,9 @@ use tokio::sync::Notify;
 
 use super::memory::Memory;
 use crate::seams::{Boxed, Filled, Journal, Judge, Scrub, Trust, Vault};
-use crate::{Caller, Declared, Error, Gateway, JudgedRequest, Launched, Launcher, Waits};
+use crate::{
+    Caller, Declared, Error, Gateway, JudgedRequest, Launched, Launcher, Rooms, Stop, Waits,
+};
 
 pub(super) const SECRET: &str = "s3cret-value";
 
@@ -34,6 +36,12 @@ impl Judge for Rules {
     }
     fn approval(&self, _server: &ServerId, tool: &str, arguments: &Value) -> Option<String> {
         (tool == "pay" && arguments["amount"] != 1).then(|| "[[approvals.require]] pay".into())
+    }
+    fn digest(&self) -> String {
+        "sha256:rules".into()
+    }
+    fn may_proceed(&self) -> bool {
+        true
     }
 }
 
@@ -317,15 +325,17 @@ impl World {
         launcher: Arc<dyn Launcher>,
     ) -> Self {
         let trust = Arc::new(Yes(AtomicBool::new(true)));
-        let gateway = Gateway::assemble(
-            declared,
-            Arc::clone(&journal) as Arc<dyn Journal>,
+        let rooms = Rooms {
+            journal: Arc::clone(&journal) as Arc<dyn Journal>,
             judge,
-            Arc::clone(&trust) as Arc<dyn Trust>,
-            Arc::new(NoVault),
+            trust: Arc::clone(&trust) as Arc<dyn Trust>,
+            vault: Arc::new(NoVault),
             launcher,
-            waits,
-        );
+            approver: None,
+            purse: None,
+            stop: Stop::default(),
+        };
+        let gateway = Gateway::assemble(declared, rooms, waits);
         Self { gateway, journal, trust, tools, pipes }
     }
 
