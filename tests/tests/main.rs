@@ -53,6 +53,7 @@ mod redteam_raw_network;
 mod redteam_requests;
 mod redteam_resolve;
 mod redteam_secrets;
+mod redteam_spend;
 mod redteam_tools;
 mod redteam_unavailable;
 mod samples;
