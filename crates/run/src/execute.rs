@@ -239,6 +239,7 @@ async fn contained(
         approver: desk.clone().map(|desk| desk as Arc<dyn Approver>),
         purse: None,
         stop: halt.clone(),
+        leases: None,
     });
 
     let mut prepared = native::prepare(&spec)?;
