@@ -16,6 +16,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ("openssl", "cases about TLS"),
     ("curl", "an agent that downloads"),
     ("python3", "agents and servers in tests, the scripted model"),
+    ("nodejs", "the reference decision endpoint"),
     ("procps", "looking at processes"),
     ("strace", "killing the program before each of its writes"),
     ("ripgrep", "srt needs it"),
