@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+pub mod conformance_auth;
 mod events;
 mod forge;
 mod githost;

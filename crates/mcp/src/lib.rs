@@ -29,5 +29,5 @@ pub use envelope::{EnvelopeError, Id, Message, RpcError, code};
 pub use revision::Revision;
 pub use serve_stdio::serve_stdio;
 pub use upstream::{
-    Authorize, HttpOptions, Opening, Reply, Upstream, UpstreamError, UpstreamLimits, Wants,
+    Authorize, HttpOptions, Opening, Reply, Unheard, Upstream, UpstreamError, UpstreamLimits, Wants,
 };

@@ -40,6 +40,19 @@ impl Call {
     }
 }
 
+impl Call {
+    /// With something that the transport finds again.
+    pub(crate) fn carrying<T: Clone + Send + Sync + 'static>(mut self, what: T) -> Self {
+        self.extensions.insert(what);
+        self
+    }
+
+    /// What it carries.
+    pub(crate) fn carried<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.extensions.get()
+    }
+}
+
 /// A notification.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(from = "NoteText")]
