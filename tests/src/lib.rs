@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+pub mod authority;
 pub mod conformance_auth;
+mod desk;
 mod events;
 mod forge;
 mod githost;
@@ -16,6 +18,7 @@ mod upstream;
 mod who;
 
 pub use agent::Cases;
+pub use authority::Authority;
 pub use events::{Events, field};
 pub use forge::{Forged, Key, framed, header};
 pub use githost::GitHost;
