@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+pub mod conformance;
 mod events;
 mod forge;
 mod githost;
