@@ -3,9 +3,9 @@
 
 mod agent;
 pub mod authority;
+pub mod conformance;
 pub mod conformance_auth;
 mod desk;
-pub mod conformance_auth;
 mod events;
 mod forge;
 mod githost;
