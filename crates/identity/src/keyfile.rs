@@ -22,11 +22,7 @@ pub(crate) const NAME: &str = "key.pem";
 const MAX_BYTES: u64 = 4096;
 
 /// Reads a key file of an opened folder. `Ok(None)` when there is none.
-pub(crate) fn load(
-    folder: &OwnedFd,
-    path: &Path,
-    name: &str,
-) -> Result<Option<SigningKey>, Error> {
+pub(crate) fn load(folder: &OwnedFd, path: &Path, name: &str) -> Result<Option<SigningKey>, Error> {
     let path = &path.join(name);
     // NONBLOCK so that a pipe put there cannot hold us; it is refused below.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
