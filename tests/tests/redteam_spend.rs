@@ -254,6 +254,13 @@ fn a_ledger_that_cannot_be_written_refuses_and_then_works() {
     });
 }
 
+fn python(who: Who, script: &str, file: &std::path::Path) {
+    let mut words = who.prefix();
+    words.extend([PYTHON.into(), "-c".into(), script.into(), file.display().to_string()]);
+    let status = std::process::Command::new(&words[0]).args(&words[1..]).status();
+    assert!(status.expect("python runs").success());
+}
+
 #[test]
 fn a_ledger_that_is_damaged_refuses() {
     each_user(|who| {
@@ -261,6 +268,12 @@ fn a_ledger_that_is_damaged_refuses() {
             let ledger = Ledger::new(who, None);
             assert!(once(&ledger, &[]).starts_with("R "), "control");
             let file = ledger.home.join("state.db");
+            // What is in the log beside the file would stand for the damaged part.
+            python(
+                who,
+                "import sqlite3, sys\nsqlite3.connect(sys.argv[1]).execute('PRAGMA wal_checkpoint(TRUNCATE)')",
+                &file,
+            );
             let mut bytes = fs::read(&file).expect("reads");
             let end = bytes.len().min(at + if at == 18 { 2 } else { 4096 });
             bytes[at..end].fill(0xff);
