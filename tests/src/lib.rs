@@ -2,6 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+pub mod authority;
+mod desk;
+pub mod conformance_auth;
 mod events;
 mod forge;
 mod githost;
@@ -17,6 +20,7 @@ mod upstream;
 mod who;
 
 pub use agent::Cases;
+pub use authority::Authority;
 pub use events::{Events, field};
 pub use forge::{Forged, Key, framed, header};
 pub use githost::GitHost;

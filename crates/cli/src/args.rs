@@ -59,6 +59,10 @@ pub(crate) enum Command {
     Set(commands::set::Set),
     /// Keep values for the names that bundles refer to
     Secret(commands::secret::Secret),
+    /// Sign in to a remote server of a trusted bundle, with a browser
+    Login(commands::login::Login),
+    /// Give a server's tokens back, and forget them
+    Logout(commands::logout::Logout),
     /// Run an agent in a sandbox: its only ways out are proxy and gates
     Run(Run),
     Policy(commands::policy::Policy),
@@ -223,6 +227,8 @@ impl Args {
             | Command::Show(Show { json, .. })
             | Command::Lock(Lock { json, .. })
             | Command::Trust(commands::trust::Trust { json, .. })
+            | Command::Login(commands::login::Login { json, .. })
+            | Command::Logout(commands::logout::Logout { json, .. })
             | Command::Diff(commands::diff::Diff { json, .. })
             | Command::Set(commands::set::Set { json, .. })
             | Command::Run(Run { json, .. })

@@ -9,6 +9,8 @@ pub(crate) mod fetch;
 mod init;
 pub(crate) mod library;
 mod lock;
+pub(crate) mod login;
+pub(crate) mod logout;
 pub(crate) mod policy;
 mod ps;
 mod publisher;
@@ -58,6 +60,8 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
         Command::Secret(secret) => secret::run(args, secret),
+        Command::Login(login) => login::run(args, login),
+        Command::Logout(logout) => logout::run(args, logout),
         Command::Diff(diff) => diff::run(args, diff),
         Command::Set(set) => set::run(args, set),
         Command::Run(run) => run::run(args, run),

@@ -16,6 +16,7 @@ mod exchange;
 mod header_params;
 mod http_client;
 mod lines;
+pub mod oauth;
 mod parked;
 mod revision;
 mod role;

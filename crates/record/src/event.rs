@@ -201,6 +201,33 @@ pub enum Event {
         /// Source, or the rule that refused.
         detail: String,
     },
+    /// A person signed in to a server, or did not get through. Never a value.
+    SignedIn {
+        /// Server's name.
+        server: String,
+        /// Its declared address, which the token is bound to.
+        url: String,
+        /// Whether there is a token now.
+        outcome: Outcome,
+        /// Who gave it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        issuer: Option<String>,
+        /// What it is good for, as far as that was said.
+        scopes: Vec<String>,
+        /// Where it is kept, or why there is none.
+        detail: String,
+    },
+    /// A sign-in was taken away. In the machine log.
+    SignedOut {
+        /// Server's name, or its address where it has none here.
+        server: String,
+        /// The address that the token was bound to.
+        url: String,
+        /// Who gave it.
+        issuer: String,
+        /// `revoked`, `not offered`, `failed: …`: what the issuer made of it.
+        revoked: String,
+    },
     /// A limit was reached and the run is being stopped.
     LimitReached {
         /// `duration`, `memory`, `pids`, `disk`, `cpu`, `record`, `spending`, `approval`.

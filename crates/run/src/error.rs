@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use ringfence_gateway::LoginError;
+use ringfence_mcp::oauth::OAuthError;
+
 /// Whose matter an error is; the program's exit status follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -94,6 +97,17 @@ pub enum Error {
     /// A person ended it before it was done. Nothing was written.
     #[error("stopped before every server was asked: nothing is pinned")]
     Stopped,
+    /// Nobody is signed in, or out, and why.
+    #[error("{server}: {error}")]
+    Login {
+        /// The server's name.
+        server: String,
+        /// Why.
+        error: LoginError,
+    },
+    /// A person ended it before they were signed in.
+    #[error("stopped before anybody was signed in")]
+    StoppedLogin,
     /// The bundle is no longer what was trusted when the servers were asked. Nothing was written.
     #[error("the bundle changed while the servers were asked: nothing is pinned")]
     Overtaken,
@@ -143,6 +157,7 @@ impl Error {
             | Self::NoServers
             | Self::NotAsked { refused: false, .. }
             | Self::Stopped
+            | Self::StoppedLogin
             | Self::Overtaken
             | Self::Unlockable(_)
             | Self::NoCommand
@@ -156,6 +171,8 @@ impl Error {
                 ringfence_secrets::Error::Missing { .. }
                 | ringfence_secrets::Error::Failed { .. }
                 | ringfence_secrets::Error::Keychain(_)
+                | ringfence_secrets::Error::NoKeychain(_)
+                | ringfence_secrets::Error::SignIn(_)
                 | ringfence_secrets::Error::NoValue(_),
             )
             | Self::Record(
@@ -171,6 +188,21 @@ impl Error {
             Self::Trust(
                 ringfence_trust::Error::Write { .. } | ringfence_trust::Error::Record(_),
             ) => Kind::Internal,
+            Self::Login { error, .. } => match error {
+                LoginError::Secret(ringfence_secrets::Error::Denied { .. }) => Kind::Refused,
+                LoginError::Record(_) => Kind::Internal,
+                // What came from elsewhere is not what it must be.
+                LoginError::OAuth(
+                    OAuthError::Place { .. }
+                    | OAuthError::Redirected { .. }
+                    | OAuthError::Resource { .. }
+                    | OAuthError::Issuer { .. }
+                    | OAuthError::Mixed(_)
+                    | OAuthError::OtherIssuer { .. }
+                    | OAuthError::NoPkce,
+                ) => Kind::Refused,
+                _ => Kind::User,
+            },
             Self::Trust(_)
             | Self::Policy(_)
             | Self::UnpinnedTools { .. }
@@ -198,6 +230,9 @@ impl Error {
     pub fn next(&self) -> Option<Cow<'static, str>> {
         if let Self::Secret(error) = self {
             return error.next().map(Cow::Owned);
+        }
+        if let Self::Login { server, error } = self {
+            return login_next(server, error).map(Cow::Owned);
         }
         if let Self::Trust(ringfence_trust::Error::Store { path, .. }) = self {
             // The folder itself holds the machine's rules, keys and evidence: that stays.
@@ -251,4 +286,21 @@ impl Error {
             _ => return None,
         })
     }
+}
+
+fn login_next(server: &str, error: &LoginError) -> Option<String> {
+    Some(match error {
+        LoginError::Secret(ringfence_secrets::Error::NoKeychain(_)) => {
+            format!("ringfence login {server} --store file   # a file that only you can read")
+        }
+        LoginError::Secret(error) => return error.next(),
+        LoginError::OAuth(OAuthError::NoRegistration) => {
+            format!("ringfence login {server} --client-id <ID>")
+        }
+        LoginError::NotSignedIn(_) => "ringfence login --list".to_owned(),
+        LoginError::OAuth(_) | LoginError::Server(_) | LoginError::NotTaken(_) => {
+            "ringfence report last".to_owned()
+        }
+        _ => return None,
+    })
 }

@@ -11,7 +11,7 @@ use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_policy::Principal;
 use ringfence_record::{Attempt, Event, Recorder, RunId};
 use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
-use ringfence_secrets::Resolver;
+use ringfence_secrets::{Resolver, SignIns};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -227,6 +227,7 @@ async fn contained(
         ruleset: Arc::clone(&plan.ruleset),
         recorder: recorder.clone(),
         secrets: secrets.clone(),
+        signins: SignIns::new(&plan.home),
         launcher: Arc::new(Launching::new(
             plan,
             run,
@@ -239,6 +240,7 @@ async fn contained(
         approver: desk.clone().map(|desk| desk as Arc<dyn Approver>),
         purse: None,
         stop: halt.clone(),
+        leases: None,
     });
 
     let mut prepared = native::prepare(&spec)?;

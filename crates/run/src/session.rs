@@ -69,7 +69,7 @@ impl<'p> Session<'p> {
             Err(error) => Event::RunFinished {
                 status: 255,
                 ended_by: match error {
-                    Error::Stopped => EndedBy::Stopped.word().into(),
+                    Error::Stopped | Error::StoppedLogin => EndedBy::Stopped.word().into(),
                     _ => EndedBy::Error.word().into(),
                 },
                 detail: Some(error.to_string()),
