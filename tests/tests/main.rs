@@ -27,6 +27,7 @@ mod cmd_set;
 mod cmd_share;
 mod cmd_show;
 mod cmd_sign;
+mod cmd_spend;
 mod cmd_stop;
 mod cmd_store;
 mod cmd_trust;
