@@ -109,9 +109,11 @@ impl Screen {
     #[track_caller]
     pub fn code(&self, number: usize) -> String {
         self.until("a code", |text| {
-            let after = text.split("\r\nType ").nth(number)?;
-            let (code, rest) = after.split_once(' ')?;
-            rest.starts_with("to approve, or no to deny, and Enter: ").then(|| code.to_owned())
+            let mut codes = text.split("\r\nType ").filter_map(|after| {
+                let (code, rest) = after.split_once(' ')?;
+                rest.starts_with("to approve, or no to deny, and Enter: ").then(|| code.to_owned())
+            });
+            codes.nth(number - 1)
         })
     }
 

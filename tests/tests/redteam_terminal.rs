@@ -216,10 +216,7 @@ fn with_no_prompt_the_terminal_is_the_agent_s() {
         crate::cmd_approvals::approve(&project, &question);
         let (status, shown) = screen.finish();
         assert_eq!(status, 0, "{shown}");
-        assert!(
-            !shown.contains("Ringfence asks") && !shown.contains(text(&question, "id")),
-            "{shown}"
-        );
+        assert!(!shown.contains("Ringfence asks") && !shown.contains("approvals show"), "{shown}");
         project.events().has("approval_answered", &[("channel", "command")]);
     });
 }
