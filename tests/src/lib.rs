@@ -3,6 +3,7 @@
 
 mod agent;
 pub mod authority;
+pub mod conformance_auth;
 mod desk;
 mod events;
 mod forge;
