@@ -7,7 +7,7 @@ use ringfence_bundle::Who;
 use ringfence_egress::{Begun, Proxy, Token};
 use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_policy::Principal;
-use ringfence_record::{Attempt, Event, Recorder, RunId};
+use ringfence_record::{Attempt, Event, Kind, Recorder, RunId};
 use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
 use ringfence_secrets::Resolver;
 use tokio::runtime::Handle;
@@ -92,7 +92,7 @@ impl Ended {
 /// # Errors
 /// [`Error`] when the run could not start, or its evidence could not be written.
 pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> {
-    let session = Session::open(plan, mode(plan))?;
+    let session = Session::open(plan, Kind::Run, mode(plan))?;
     progress.begun(&session.run, plan);
     let runtime = runtime()?;
     let mut outcome = runtime.block_on(contained(plan, &session.run, &session.recorder, progress));
@@ -142,6 +142,7 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
             continue;
         }
         swept += 1;
+        live::forget(file);
         match std::fs::remove_file(file) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::Io { path: file.clone(), source: e });
@@ -187,21 +188,16 @@ async fn contained(
         ..base_spec(plan, run)
     };
     let halt = Stop::default();
+    let launcher =
+        Launching::new(plan, run, recorder, &proxy, secrets.clone(), stopped.clone(), Handle::current());
+    let servers = launcher.alive();
     let gateway = Gateway::new(Parts {
         bundle: Arc::clone(&plan.bundle),
         store: plan.store.clone(),
         ruleset: Arc::clone(&plan.ruleset),
         recorder: recorder.clone(),
-        secrets: secrets.clone(),
-        launcher: Arc::new(Launching::new(
-            plan,
-            run,
-            recorder,
-            &proxy,
-            secrets,
-            stopped.clone(),
-            Handle::current(),
-        )),
+        secrets,
+        launcher: Arc::new(launcher),
         approver: None,
         purse: None,
         stop: halt.clone(),
@@ -240,6 +236,7 @@ async fn contained(
     // Nobody listens any more only when the run is over already.
     let _ = stop.send(true);
     let _ = tokio::join!(serving, gating);
+    servers.none().await;
     ended
 }
 
