@@ -5,9 +5,11 @@ mod clean;
 pub(crate) mod diff;
 mod example;
 pub(crate) mod fetch;
+pub(crate) mod gateway;
 mod init;
 pub(crate) mod library;
 mod lock;
+pub(crate) mod mcp;
 pub(crate) mod policy;
 mod ps;
 mod publisher;
@@ -58,6 +60,8 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Diff(diff) => diff::run(args, diff),
         Command::Set(set) => set::run(args, set),
         Command::Run(run) => run::run(args, run),
+        Command::Mcp(mcp) => mcp::run(args, mcp),
+        Command::Gateway(gateway) => gateway::run(args, gateway),
         Command::Policy(policy) => policy::run(args, policy),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),

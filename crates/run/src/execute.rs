@@ -188,8 +188,15 @@ async fn contained(
         ..base_spec(plan, run)
     };
     let halt = Stop::default();
-    let launcher =
-        Launching::new(plan, run, recorder, &proxy, secrets.clone(), stopped.clone(), Handle::current());
+    let launcher = Launching::new(
+        plan,
+        run,
+        recorder,
+        &proxy,
+        secrets.clone(),
+        stopped.clone(),
+        Handle::current(),
+    );
     let servers = launcher.alive();
     let gateway = Gateway::new(Parts {
         bundle: Arc::clone(&plan.bundle),

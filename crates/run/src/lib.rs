@@ -9,6 +9,7 @@ mod live;
 mod plan;
 mod project;
 mod secrets;
+mod serve;
 mod session;
 mod stderr;
 mod summary;
@@ -17,7 +18,10 @@ mod supervise;
 pub use ask::{Asked, Field, How, Inquiry, Moved, Piece, Unfit, What, moved};
 pub use error::{Error, Kind};
 pub use execute::{EndedBy, Finished, Progress, execute, sweep};
-pub use live::{Live, list, stop};
+pub use live::{Leased, Live, leases, list, stop};
 pub use plan::{Backend, Line, Plan, Request, View};
 pub use secrets::{Answered, SecretRow, State, Survey, Wanting, survey};
+pub use serve::{
+    Folder, Listen, Listening, Mcp, Say, Token, Tokens, Value as TokenValue, gateway, mcp, parse_lifetime,
+};
 pub use summary::{About, Row, Verdict, rows, screen};

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
+pub(crate) use leases::Book;
 pub use leases::{Leased, leases};
-pub(crate) use leases::{Holding, hold};
 
 /// What is known of a run while it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +84,10 @@ pub(crate) fn tell(home: &Path, run: &RunId, connections: u64) {
     let written = opened.and_then(|mut file| file.write_all(connections.to_string().as_bytes()));
     if written.and_then(|()| std::fs::rename(&new, &file)).is_err() {
         let _ = std::fs::remove_file(&new);
+    }
+    // It may have ended meanwhile.
+    if !file.with_extension(LIVE).exists() {
+        let _ = std::fs::remove_file(&file);
     }
 }
 
@@ -243,6 +247,7 @@ mod tests {
         assert_eq!(list(home.path()).unwrap(), vec![me]);
         stop(home.path(), &gone).unwrap();
         super::tell(home.path(), &gone.run, 1);
+        assert!(home.path().join("live").join(format!("{}.now", gone.run)).exists());
         drop(lease);
         assert!(list(home.path()).unwrap().is_empty());
     }

@@ -1,9 +1,11 @@
 //! Which toolsets are leased: one file each, which names the process that holds it.
 
+use std::collections::HashMap;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_record::RunId;
 use serde::{Deserialize, Serialize};
@@ -23,8 +25,12 @@ pub struct Leased {
     pub run: RunId,
     /// Which toolset.
     pub toolset: String,
-    /// Number of the connection within its session, from 1.
-    pub connection: u64,
+    /// Its number within its process.
+    pub id: u64,
+    /// What for, in an agent's words: hostile text.
+    pub task: String,
+    /// Whose connection it is, as in the record.
+    pub holder: String,
     /// The process that holds it.
     pub pid: u32,
     /// That process's start, clock ticks since boot: another process with its number is told apart.
@@ -35,7 +41,7 @@ pub struct Leased {
 
 /// A lease that this process holds: ends when dropped.
 #[derive(Debug)]
-pub(crate) struct Holding(PathBuf);
+struct Holding(PathBuf);
 
 impl Drop for Holding {
     fn drop(&mut self) {
@@ -44,28 +50,53 @@ impl Drop for Holding {
     }
 }
 
-/// Takes a lease for this process.
-pub(crate) fn hold(
-    home: &Path,
-    run: &RunId,
-    toolset: &str,
-    connection: u64,
-) -> Result<Holding, Error> {
-    let pid = std::process::id();
-    let leased = Leased {
-        run: run.clone(),
-        toolset: toolset.to_owned(),
-        connection,
-        pid,
-        pid_started: started_at(pid).unwrap_or(0),
-        since: jiff::Timestamp::now().to_string(),
-    };
-    write(home, &leased)
+/// The leases that this process holds in one session.
+pub(crate) struct Book {
+    home: PathBuf,
+    run: RunId,
+    held: Mutex<HashMap<u64, Holding>>,
+}
+
+impl Book {
+    pub(crate) fn new(home: &Path, run: &RunId) -> Self {
+        Self { home: home.to_owned(), run: run.clone(), held: Mutex::default() }
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<u64, Holding>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn began(
+        &self,
+        id: u64,
+        toolset: &str,
+        task: &str,
+        holder: &str,
+    ) -> Result<(), Error> {
+        let pid = std::process::id();
+        let leased = Leased {
+            run: self.run.clone(),
+            toolset: toolset.to_owned(),
+            id,
+            task: task.to_owned(),
+            holder: holder.to_owned(),
+            pid,
+            pid_started: started_at(pid).unwrap_or(0),
+            since: jiff::Timestamp::now().to_string(),
+        };
+        let holding = write(&self.home, &leased)?;
+        self.held().insert(id, holding);
+        Ok(())
+    }
+
+    pub(crate) fn ended(&self, id: u64) {
+        self.held().remove(&id);
+    }
 }
 
 fn write(home: &Path, leased: &Leased) -> Result<Holding, Error> {
     let folder = folder(home);
-    let file = folder.join(format!("{}.{}.{LEASE}", leased.run, leased.connection));
+    let file = folder.join(format!("{}.{}.{LEASE}", leased.run, leased.id));
     let io = |source| Error::Io { path: file.clone(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(io)?;
     let text = serde_json::to_vec(leased).map_err(|e| io(e.into()))?;
@@ -76,7 +107,7 @@ fn write(home: &Path, leased: &Leased) -> Result<Holding, Error> {
     Ok(Holding(file))
 }
 
-/// The leases whose holders live, by session and connection. What a dead one left is taken away.
+/// The leases whose holders live, by session and number. What a dead one left is taken away.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -104,7 +135,7 @@ pub fn leases(home: &Path) -> Result<Vec<Leased>, Error> {
             let _ = std::fs::remove_file(&file);
         }
     }
-    found.sort_by(|a, b| (&a.run, a.connection).cmp(&(&b.run, b.connection)));
+    found.sort_by(|a, b| (&a.run, a.id).cmp(&(&b.run, b.id)));
     Ok(found)
 }
 
@@ -119,27 +150,26 @@ fn read(file: &Path) -> Option<String> {
 mod tests {
     use ringfence_record::RunId;
 
-    use super::{Leased, hold, leases, write};
+    use super::{Book, Leased, leases, write};
 
     #[test]
     fn a_lease_lasts_as_long_as_its_holder_and_no_other_process_takes_it_over() {
         let home = tempfile::tempdir().unwrap();
         let run = RunId::fresh();
         assert!(leases(home.path()).unwrap().is_empty());
-        let held = hold(home.path(), &run, "review", 1).unwrap();
+        let book = Book::new(home.path(), &run);
+        book.began(1, "review", "to review", "agent").unwrap();
         let mine = leases(home.path()).unwrap().pop().unwrap();
         assert_eq!((mine.toolset.as_str(), mine.pid), ("review", std::process::id()));
         // A process of this number that started at another time, and one that is gone.
-        for (connection, pid, pid_started) in
-            [(2, mine.pid, mine.pid_started + 1), (3, u32::MAX, 1)]
-        {
-            let other = Leased { connection, pid, pid_started, ..mine.clone() };
+        for (id, pid, pid_started) in [(2, mine.pid, mine.pid_started + 1), (3, u32::MAX, 1)] {
+            let other = Leased { id, pid, pid_started, ..mine.clone() };
             let file = write(home.path(), &other).unwrap();
             assert!(file.0.exists());
             assert_eq!(leases(home.path()).unwrap(), vec![mine.clone()]);
             assert!(!file.0.exists(), "what a dead holder left is gone");
         }
-        drop(held);
+        book.ended(1);
         assert!(leases(home.path()).unwrap().is_empty());
         assert_eq!(std::fs::read_dir(home.path().join("live")).unwrap().count(), 0);
     }
