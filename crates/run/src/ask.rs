@@ -139,6 +139,7 @@ impl Inquiry {
             approver: None,
             purse: None,
             stop: Stop::default(),
+            leases: None,
         });
         let mut asking = JoinSet::new();
         for server in self.servers.clone() {

@@ -208,6 +208,7 @@ async fn contained(
         approver: None,
         purse: None,
         stop: halt.clone(),
+        leases: None,
     });
 
     let mut prepared = native::prepare(&spec)?;

@@ -22,6 +22,7 @@ pub use live::{Leased, Live, leases, list, stop};
 pub use plan::{Backend, Line, Plan, Request, View};
 pub use secrets::{Answered, SecretRow, State, Survey, Wanting, survey};
 pub use serve::{
-    Folder, Listen, Listening, Mcp, Say, Token, Tokens, Value as TokenValue, gateway, mcp, parse_lifetime,
+    Folder, Listen, Listening, Mcp, Say, Token, Tokens, Value as TokenValue, gateway, mcp,
+    parse_lifetime,
 };
 pub use summary::{About, Row, Verdict, rows, screen};

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_bundle::ServerId;
+use tokio::sync::watch;
 
 use crate::Request;
 
@@ -51,4 +52,9 @@ pub(crate) enum Which {
     All,
     /// Three tools that find, describe and call the tools of the toolset.
     Compact,
+}
+
+/// Waits until this is true, or whoever could say so is gone.
+async fn told(of: &mut watch::Receiver<bool>) {
+    let _ = of.wait_for(|told| *told).await;
 }

@@ -163,7 +163,9 @@ fn named(given: &str) -> Result<Folder, Failure> {
 
 fn show(listening: &Listening, json: bool) {
     if json {
-        out::json(&serde_json::json!({ "version": 1, "pid": std::process::id(), "listening": listening }));
+        out::json(
+            &serde_json::json!({ "version": 1, "pid": std::process::id(), "listening": listening }),
+        );
     }
     for door in &listening.doors {
         out::say(&format!("ringfence: {}", escaped(&door.folder.to_string_lossy())));

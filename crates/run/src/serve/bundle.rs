@@ -128,9 +128,8 @@ impl Served {
     fn standing(&self) -> Option<Result<Use, Arc<Refused>>> {
         let now = self.read();
         let request = &self.wish.request;
-        let same = || {
-            now.print.as_ref().is_some_and(|print| print.holds(&request.project, &request.home))
-        };
+        let same =
+            || now.print.as_ref().is_some_and(|print| print.holds(&request.project, &request.home));
         match &now.standing {
             Standing::Over(refused) => Some(Err(Arc::clone(refused))),
             Standing::Open(open) if same() => open.enter().map(Ok),
@@ -204,7 +203,9 @@ impl Served {
         }
         if let Standing::Open(before) = before {
             let detail = match &standing {
-                Standing::Open(now) => format!("the bundle or the rules changed: run {} took over", now.run),
+                Standing::Open(now) => {
+                    format!("the bundle or the rules changed: run {} took over", now.run)
+                }
                 _ => "the bundle is no longer what was trusted, or the rules refuse it".to_owned(),
             };
             self.drain(Arc::clone(before), Ending::new(EndedBy::Exit, detail));
@@ -345,7 +346,9 @@ impl Served {
             match &now.standing {
                 Standing::Open(open) if open.recorder.run() == of.run() => {
                     // A budget for one run is not made anew by filling its record.
-                    if open.plan.manifest().spending.max_per_run_usd.is_some() && by == EndedBy::Exit {
+                    if open.plan.manifest().spending.max_per_run_usd.is_some()
+                        && by == EndedBy::Exit
+                    {
                         drop(now);
                         let next = "start it again".to_owned();
                         let refused = Refused::new("record", "builtin", why.to_owned(), next);

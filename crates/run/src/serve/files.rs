@@ -7,11 +7,8 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, CWD, statat};
 
 /// Relative to the project.
-const BUNDLE: [&str; 3] = [
-    ".ringfence/ringfence.toml",
-    ".ringfence/ringfence.local.toml",
-    ".ringfence/ringfence.lock",
-];
+const BUNDLE: [&str; 3] =
+    [".ringfence/ringfence.toml", ".ringfence/ringfence.local.toml", ".ringfence/ringfence.lock"];
 /// Relative to the machine's folder.
 const MACHINE: [&str; 2] = ["trust.json", "machine.toml"];
 /// A file that changed so shortly before it was looked at may change again at the same time, as the

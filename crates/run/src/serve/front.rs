@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_mcp::{
-    Answer, Asker, Backend, Boxed, Client, Listening, RpcError, Wanted, code,
-};
+use ringfence_mcp::{Answer, Asker, Backend, Boxed, Client, Listening, RpcError, Wanted, code};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::Which;
 use super::place::Place;
+use super::{Which, told};
 
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 /// How often the files are looked at for somebody who listens.
@@ -173,7 +171,7 @@ impl Stream {
         loop {
             let other = tokio::select! {
                 // Whoever served it is gone, or says that it ends.
-                _ = ending.wait_for(|ending| *ending) => return,
+                () = told(&mut ending) => return,
                 () = done(&mut self.passing) => { self.passing = None; false }
                 () = done(&mut asking) => { asking = None; false }
                 () = place.again.notified(), if asks && asking.is_none() => {

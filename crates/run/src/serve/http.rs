@@ -101,16 +101,20 @@ pub fn gateway(listen: Listen, ready: impl FnOnce(&Listening)) -> Result<(), Err
     let acceptor = tls.as_ref().map(tls::acceptor).transpose()?;
     let listener = TcpListener::bind(listen.address).map_err(|error| fail(error.to_string()))?;
     let address = listener.local_addr().map_err(|error| fail(error.to_string()))?;
-    let (hosts, origins) = options::names(address, scheme, &listen.hosts, &listen.origins)
-        .map_err(fail)?;
+    let (hosts, origins) =
+        options::names(address, scheme, &listen.hosts, &listen.origins).map_err(fail)?;
     if known.is_empty() {
-        (listen.say)("there is no token yet, so nobody can come in; next: ringfence gateway token create NAME");
+        (listen.say)(
+            "there is no token yet, so nobody can come in; next: ringfence gateway token create NAME",
+        );
     }
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        let folders = listen.folders.iter().map(|folder| (folder.name.clone(), served(folder, &listen)));
+        let folders =
+            listen.folders.iter().map(|folder| (folder.name.clone(), served(folder, &listen)));
         let (end, ending) = watch::channel(false);
-        let doors = Doors::new(folders.collect(), hosts, origins, tokens, ending, listen.per_client);
+        let doors =
+            Doors::new(folders.collect(), hosts, origins, tokens, ending, listen.per_client);
         let shown = doors.addresses(&format!("{scheme}://{address}"));
         let door = Door { doors: Arc::new(doors), tls: watch::Sender::new(acceptor) };
         let serve = Serve { listen: &listen, files: tls, door: Arc::new(door), end };
@@ -175,9 +179,7 @@ impl Serve<'_> {
         self.door.doors.close(ending).await;
         match error {
             None => Ok(()),
-            Some(reason) => {
-                Err(Error::Listen { address: self.listen.address.to_string(), reason })
-            }
+            Some(reason) => Err(Error::Listen { address: self.listen.address.to_string(), reason }),
         }
     }
 

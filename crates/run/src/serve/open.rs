@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::refused::Refused;
-use super::{Which, Wish};
+use super::{Which, Wish, told};
 use crate::execute::EndedBy;
 use crate::launch::{Alive, Launching};
 use crate::live::Book;
@@ -92,7 +92,13 @@ impl Open {
         let begun = Self::assemble(&plan, &session);
         let (gateway, alive, stop, halt) = match begun {
             Ok(begun) => begun,
-            Err(error) => return session.close(Err(error), |()| unreachable!("it is an error")),
+            Err(error) => {
+                return session.close(Err(error), |_: &Arc<Self>| Event::RunFinished {
+                    status: 255,
+                    ended_by: EndedBy::Error.word().into(),
+                    detail: None,
+                });
+            }
         };
         Ok(Arc::new(Self {
             run: session.run.clone(),
@@ -190,17 +196,13 @@ impl Open {
 
     /// Waits until requests are cut off.
     pub(super) async fn cut(&self) {
-        // This value holds the sender.
-        let _ = self.cut.subscribe().wait_for(|cut| *cut).await;
+        told(&mut self.cut.subscribe()).await;
     }
 
     /// Waits until it is closed, without keeping it.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut closed = self.closed.subscribe();
-        async move {
-            // One that is gone is closed.
-            let _ = closed.wait_for(|closed| *closed).await;
-        }
+        async move { told(&mut closed).await }
     }
 
     /// Cuts off what is under way.

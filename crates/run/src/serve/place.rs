@@ -136,7 +136,10 @@ impl Place {
             let project = match said {
                 Ok(Ok(said)) => {
                     let home = home.clone();
-                    spawn_blocking(move || roots::project(&said, home.as_deref())).await.ok().flatten()
+                    spawn_blocking(move || roots::project(&said, home.as_deref()))
+                        .await
+                        .ok()
+                        .flatten()
                 }
                 _ => None,
             };

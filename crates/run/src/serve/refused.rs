@@ -74,7 +74,8 @@ fn quoted(path: &Path) -> String {
 }
 
 fn shown(c: char) -> Vec<char> {
-    let hidden = c.is_control() || ringfence_bundle::first_invisible(c.encode_utf8(&mut [0; 4])).is_some();
+    let hidden =
+        c.is_control() || ringfence_bundle::first_invisible(c.encode_utf8(&mut [0; 4])).is_some();
     if hidden { c.escape_unicode().collect() } else { vec![c] }
 }
 
@@ -103,7 +104,8 @@ mod tests {
 
     #[test]
     fn a_handshake_says_why_lists_are_empty_and_everything_else_is_refused() {
-        let refused = Refused::new("trust", "builtin", "not trusted".into(), "ringfence trust".into());
+        let refused =
+            Refused::new("trust", "builtin", "not trusted".into(), "ringfence trust".into());
         for method in ["initialize", "server/discover"] {
             let hello = refused.answer(method).unwrap();
             let words = hello["instructions"].as_str().unwrap();

@@ -96,12 +96,39 @@ mod tests {
             assert_eq!(local(uri), Some(PathBuf::from(path)), "{uri}");
         }
         for bad in [
-            "", "/a", "file:", "file:/a", "file:a", "file://", "file://a", "file://host/a", "file:////a",
-            "file://localhost", "file://localhost:80/a", "file://user@localhost/a", "file://localhosts/a",
-            "http://localhost/a", "https:///a", "files:///a", "file:///a?b", "file:///a#b", "file:///a/../b",
-            "file:///a/./b", "file:///a/%2e%2e/b", "file:///a%2Fb", "file:///a%2fb", "file:///a%00", "file:///a%",
-            "file:///a%2", "file:///a%zz", "file:///a b", "file:///a\\b", "file:///é", "file:///a\nb",
-            "file:///a\"b", "file:///[a]",
+            "",
+            "/a",
+            "file:",
+            "file:/a",
+            "file:a",
+            "file://",
+            "file://a",
+            "file://host/a",
+            "file:////a",
+            "file://localhost",
+            "file://localhost:80/a",
+            "file://user@localhost/a",
+            "file://localhosts/a",
+            "http://localhost/a",
+            "https:///a",
+            "files:///a",
+            "file:///a?b",
+            "file:///a#b",
+            "file:///a/../b",
+            "file:///a/./b",
+            "file:///a/%2e%2e/b",
+            "file:///a%2Fb",
+            "file:///a%2fb",
+            "file:///a%00",
+            "file:///a%",
+            "file:///a%2",
+            "file:///a%zz",
+            "file:///a b",
+            "file:///a\\b",
+            "file:///é",
+            "file:///a\nb",
+            "file:///a\"b",
+            "file:///[a]",
         ] {
             assert_eq!(local(bad), None, "{bad:?}");
         }
@@ -135,11 +162,16 @@ mod tests {
         };
         assert_eq!(chosen(&["one"]).as_deref(), Some(Path::new("one")));
         assert_eq!(chosen(&["one/src/deep", "two"]).as_deref(), Some(Path::new("one")));
-        assert_eq!(chosen(&["none", "gone", "file", "two", "one"]).as_deref(), Some(Path::new("two")));
+        assert_eq!(
+            chosen(&["none", "gone", "file", "two", "one"]).as_deref(),
+            Some(Path::new("two"))
+        );
         assert_eq!(chosen(&["link"]).as_deref(), Some(Path::new("two")));
         assert_eq!(chosen(&["none"]), None);
         assert_eq!(chosen(&[]), None);
-        for nonsense in [json!({}), json!({ "roots": 1 }), json!({ "roots": [1, {}, { "uri": 1 }] })] {
+        for nonsense in
+            [json!({}), json!({ "roots": 1 }), json!({ "roots": [1, {}, { "uri": 1 }] })]
+        {
             assert_eq!(project(&nonsense, None), None);
         }
     }

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use ringfence_bundle::Id;
 use ringfence_mcp::Backend;
-use rustix::process::{PidfdFlags, getppid, pidfd_open};
-use tokio::io::unix::AsyncFd;
-use tokio::io::Interest;
+use ringfence_sandbox::native;
 use tokio::sync::watch;
 
 use super::bundle::Served;
@@ -85,28 +83,11 @@ async fn serve(mcp: Mcp, which: Which) -> Result<(), Error> {
             Err(error) => Ending::new(EndedBy::Error, error.to_string()),
         },
         signal = signals.next() => Ending::new(EndedBy::Stopped, format!("signal {signal}")),
-        () = parent_gone() => Ending::new(EndedBy::Exit, "the client's program is gone"),
+        // Others may hold the other end of stdin then.
+        () = native::parent_gone() => Ending::new(EndedBy::Exit, "the client's program is gone"),
     };
     // Nobody listens any more only when everything has ended.
     let _ = end.send(true);
     place.close(ending).await;
     Ok(())
-}
-
-/// Waits until the program that started this one is gone. Others may hold the other end of stdin then.
-async fn parent_gone() {
-    let Some(parent) = getppid() else { return std::future::pending().await };
-    // Where it cannot be watched, stdin tells.
-    let Ok(handle) = pidfd_open(parent, PidfdFlags::NONBLOCK) else {
-        return std::future::pending().await;
-    };
-    if getppid() != Some(parent) {
-        return;
-    }
-    match AsyncFd::with_interest(handle, Interest::READABLE) {
-        Ok(handle) => {
-            let _ = handle.readable().await;
-        }
-        Err(_) => std::future::pending().await,
-    }
 }

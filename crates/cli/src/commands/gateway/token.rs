@@ -110,9 +110,7 @@ fn list(tokens: &Tokens, json: bool) -> Done {
     for token in &all {
         let end = match token.expires {
             None => "for good".to_owned(),
-            Some(at) if token.has_expired() => {
-                out::paint(Colour::Red, &format!("expired {at:.0}"))
-            }
+            Some(at) if token.has_expired() => out::paint(Colour::Red, &format!("expired {at:.0}")),
             Some(at) => format!("until {at:.0}"),
         };
         out::data(&format!("{:<20} since {:.0}  {end}", token.name, token.created));

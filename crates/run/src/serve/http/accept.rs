@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::super::told;
 use super::doors::Doors;
 
 /// Bytes of a request's head.
@@ -45,10 +46,7 @@ pub(super) async fn accept(
     let places = Arc::new(Semaphore::new(most));
     let mut connections = JoinSet::new();
     let also = stopping.clone();
-    let stopped = async move {
-        // An owner that is gone wants no more of it either.
-        let _ = stopping.wait_for(|stop| *stop).await;
-    };
+    let stopped = told(&mut stopping);
     tokio::pin!(stopped);
     loop {
         let accepted = tokio::select! {
@@ -127,7 +125,7 @@ async fn serve(
     // Errors of a connection are its client's own.
     tokio::select! {
         _ = connection.as_mut() => {}
-        _ = stopping.wait_for(|stop| *stop) => {
+        () = told(&mut stopping) => {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;
         }

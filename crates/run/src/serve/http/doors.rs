@@ -72,12 +72,10 @@ impl Doors {
         let rooms: Vec<_> = rooms.collect();
         let keyring = Arc::new(Keyring::new(tokens));
         let known = Arc::clone(&keyring);
-        let options = DoorOptions {
-            hosts,
-            origins,
-            bearer: Some(Arc::new(move |token: &str| known.client(token))),
-            ..DoorOptions::loopback(0)
-        };
+        let mut options = DoorOptions::loopback(0);
+        options.hosts = hosts;
+        options.origins = origins;
+        options.bearer = Some(Arc::new(move |token: &str| known.client(token)));
         let nobody = Front::new(Arc::clone(&rooms[0].place), Which::All, ending.clone());
         let lobby = HttpDoor::with(Arc::new(nobody), options.clone());
         Self {
@@ -143,7 +141,11 @@ impl Doors {
         }
     }
 
-    fn seat(&self, client: &Arc<str>, method: &Method) -> Result<OwnedSemaphorePermit, HttpRefusal> {
+    fn seat(
+        &self,
+        client: &Arc<str>,
+        method: &Method,
+    ) -> Result<OwnedSemaphorePermit, HttpRefusal> {
         let seats = {
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             let new = || Seats {
@@ -167,7 +169,8 @@ impl Doors {
             None => (0, &path[..]),
             Some(_) => {
                 let (first, rest) = path.split_first().ok_or(missing)?;
-                let named = |room: &Room| room.name.as_ref().is_some_and(|name| name.as_str() == *first);
+                let named =
+                    |room: &Room| room.name.as_ref().is_some_and(|name| name.as_str() == *first);
                 (self.rooms.iter().position(named).ok_or(missing)?, rest)
             }
         };

@@ -30,7 +30,10 @@ pub(super) fn names(
     let mut all: Vec<String> = own.iter().map(|host| format!("{host}:{port}")).collect();
     for given in hosts {
         let host = authority(given).ok_or_else(|| {
-            format!("--host {}: expected a name or address, with or without a port", given.escape_debug())
+            format!(
+                "--host {}: expected a name or address, with or without a port",
+                given.escape_debug()
+            )
         })?;
         if !has_port(&host) {
             all.push(format!("{host}:{port}"));
@@ -41,7 +44,9 @@ pub(super) fn names(
     for given in origins {
         let expected = || {
             let given = given.escape_debug();
-            format!("--origin {given}: expected http://host[:port] or https://host[:port], and no path")
+            format!(
+                "--origin {given}: expected http://host[:port] or https://host[:port], and no path"
+            )
         };
         let lower = given.to_ascii_lowercase();
         let (scheme, host) = lower.split_once("://").ok_or_else(expected)?;
@@ -105,16 +110,20 @@ mod tests {
         let (hosts, origins) = given(&[], &[]).unwrap();
         assert_eq!(hosts, ["127.0.0.1:8443", "localhost:8443", "[::1]:8443"]);
         assert_eq!(origins[1], "https://localhost:8443");
-        let (hosts, origins) = given(&["GW.example", "x:1", "y:443"], &["http://App.example"]).unwrap();
+        let (hosts, origins) =
+            given(&["GW.example", "x:1", "y:443"], &["http://App.example"]).unwrap();
         for host in ["gw.example", "gw.example:8443", "x:1", "y:443", "y"] {
             assert!(hosts.contains(&host.to_owned()), "{host}: {hosts:?}");
         }
         assert!(!hosts.contains(&"x".to_owned()));
         assert!(origins.contains(&"http://app.example".to_owned()));
-        for bad in ["", "a b", "a/b", "http://a", "a:b", "a:99999", "a:+1", "[x]", "é", "null", "*"] {
+        for bad in ["", "a b", "a/b", "http://a", "a:b", "a:99999", "a:+1", "[x]", "é", "null", "*"]
+        {
             assert!(given(&[bad], &[]).is_err(), "{bad}");
         }
-        for bad in ["", "null", "a", "*", "ftp://a", "http://", "http://a/", "http://a/b", "http://null"] {
+        for bad in
+            ["", "null", "a", "*", "ftp://a", "http://", "http://a/", "http://a/b", "http://null"]
+        {
             assert!(given(&[], &[bad]).is_err(), "{bad}");
         }
     }

@@ -88,7 +88,9 @@ fn a_lifetime_is_a_number_and_a_unit() {
     for (text, minutes) in [("1m", 1), ("2h", 120), ("90d", 129_600), ("1w", 10_080)] {
         assert_eq!(parse_lifetime(text), Ok(SignedDuration::from_mins(minutes)), "{text}");
     }
-    for bad in ["", "d", "0d", "-1d", "+1d", "1", "1.5h", "1y", "3651d", "99999999999999999w", "é", "1é"] {
+    for bad in
+        ["", "d", "0d", "-1d", "+1d", "1", "1.5h", "1y", "3651d", "99999999999999999w", "é", "1é"]
+    {
         assert!(parse_lifetime(bad).is_err(), "{bad}");
     }
 }
