@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+pub mod authority;
+mod desk;
 mod events;
 mod forge;
 mod githost;
@@ -15,6 +17,7 @@ mod upstream;
 mod who;
 
 pub use agent::Cases;
+pub use authority::Authority;
 pub use events::{Events, field};
 pub use forge::{Forged, Key, framed, header};
 pub use githost::GitHost;

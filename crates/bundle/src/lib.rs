@@ -42,6 +42,7 @@ mod present;
 mod programs;
 mod reserved;
 mod schema;
+mod shown;
 mod snapshot;
 mod source;
 mod template;
@@ -86,6 +87,7 @@ pub use programs::{
 };
 pub use reserved::reserved_variable;
 pub use schema::schema;
+pub use shown::{shown, shown_line};
 pub use snapshot::{Drift, Reason, Snapshot};
 pub use text::first_invisible;
 pub use write::{write_first, write_layer, write_lock};

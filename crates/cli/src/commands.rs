@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod approvals;
 mod audit;
 mod clean;
 pub(crate) mod diff;
@@ -9,6 +10,8 @@ pub(crate) mod gateway;
 mod init;
 pub(crate) mod library;
 mod lock;
+pub(crate) mod login;
+pub(crate) mod logout;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 mod ps;
@@ -28,6 +31,7 @@ pub(crate) mod store;
 pub(crate) mod trust;
 mod validate;
 mod verify;
+pub(crate) mod webhook;
 
 pub(crate) use publisher::Publisher;
 pub(crate) use receive::Receive;
@@ -57,12 +61,16 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Schema => schema::run(),
         Command::Trust(trust) => trust::run(args, trust),
         Command::Secret(secret) => secret::run(args, secret),
+        Command::Login(login) => login::run(args, login),
+        Command::Logout(logout) => logout::run(args, logout),
         Command::Diff(diff) => diff::run(args, diff),
         Command::Set(set) => set::run(args, set),
         Command::Run(run) => run::run(args, run),
         Command::Mcp(mcp) => mcp::run(args, mcp),
         Command::Gateway(gateway) => gateway::run(args, gateway),
         Command::Policy(policy) => policy::run(args, policy),
+        Command::Approvals(approvals) => approvals::run(approvals),
+        Command::Webhook(webhook) => webhook::run(webhook),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),
         Command::Report(report) => report::run(args, report),

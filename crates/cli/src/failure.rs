@@ -121,7 +121,9 @@ through_run!(
     ringfence_policy::Error,
     ringfence_record::Error,
     ringfence_secrets::Error,
-    ringfence_identity::Error
+    ringfence_identity::Error,
+    ringfence_state::Error,
+    ringfence_approval::Error
 );
 
 /// Bytes from elsewhere.

@@ -19,6 +19,7 @@ mod scrub;
 mod seams;
 mod selection;
 mod serve;
+mod signin;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -37,7 +38,7 @@ use ringfence_bundle::{Id, Server, ServerId, ToolPins, Toolset};
 use ringfence_mcp::UpstreamError;
 use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
-use ringfence_secrets::{Resolver, Secret};
+use ringfence_secrets::{Resolver, Secret, SignIns};
 use ringfence_spend::Purse;
 use ringfence_trust::{Store, TrustedBundle};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -48,6 +49,7 @@ pub use error::{Error, Refusal};
 pub use fate::{Fate, Told};
 pub use offer::{Offer, Unfit};
 pub use selection::Selection;
+pub use signin::{Desk, Login, LoginError, Say, SignedOut, sign_out};
 pub use stop::{Halt, Stop};
 
 use seams::{Journal, Judge, Trust, Vault};
@@ -88,6 +90,8 @@ pub struct Parts {
     pub recorder: Recorder,
     /// Resolves `${NAME}` in headers.
     pub secrets: Resolver,
+    /// The tokens of servers that a person signed in to.
+    pub signins: SignIns,
     /// Starts stdio servers.
     pub launcher: Arc<dyn Launcher>,
     /// Asks people where a rule wants it. Without one, such calls are refused.
@@ -208,6 +212,17 @@ impl Gateway {
     }
 
     fn held_to(pins: Vec<ToolPins>, parts: Parts) -> Arc<Self> {
+        let journal = Arc::new(parts.recorder.clone());
+        let keys = signin::Keys::new(parts.secrets.clone(), parts.signins.clone(), journal);
+        Self::held_by(pins, parts, Arc::new(keys), Waits::default())
+    }
+
+    fn held_by(
+        pins: Vec<ToolPins>,
+        parts: Parts,
+        vault: Arc<dyn Vault>,
+        waits: Waits,
+    ) -> Arc<Self> {
         let manifest = &parts.bundle.snapshot().manifest;
         let (servers, toolsets) = (manifest.servers.clone(), manifest.toolsets.clone());
         let declared = Declared { servers, toolsets, pins };
@@ -216,14 +231,14 @@ impl Gateway {
             journal: Arc::new(parts.recorder),
             judge: parts.ruleset,
             trust: Arc::new(trust),
-            vault: Arc::new(parts.secrets),
+            vault,
             launcher: parts.launcher,
             approver: parts.approver,
             purse: parts.purse,
             stop: parts.stop,
             leases: parts.leases,
         };
-        Self::assemble(declared, rooms, Waits::default())
+        Self::assemble(declared, rooms, waits)
     }
 
     /// The methods beside tools that a server's declaration lists.

@@ -9,8 +9,7 @@ use std::time::Duration;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ringfence_mcp::strict::Limits;
-use ringfence_mcp::{HttpDoor, HttpRefusal, route};
+use ringfence_mcp::{DoorBody, DoorOptions, HttpDoor, HttpRefusal, route};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -76,12 +75,16 @@ impl Gateway {
         drop(listener);
         // What is dropped settles itself as cancelled, before this returns.
         connections.shutdown().await;
+        for door in doors.values() {
+            door.close().await;
+        }
         self.upstreams.close().await;
         Ok(())
     }
 
     fn doors(self: &Arc<Self>, port: u16) -> BTreeMap<String, HttpDoor> {
-        let door = |backend| HttpDoor::new(backend, port, Limits::default());
+        let options = DoorOptions::loopback(port);
+        let door = |backend| HttpDoor::with(backend, options.clone());
         let mut doors: BTreeMap<_, _> = self
             .servers
             .keys()
@@ -121,7 +124,7 @@ async fn accept(
 async fn answer(
     doors: &BTreeMap<String, HttpDoor>,
     request: Request<Incoming>,
-) -> http::Response<http_body_util::Full<bytes::Bytes>> {
+) -> http::Response<DoorBody> {
     let missing = HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such server");
     let named = if request.uri() == "/mcp" { Ok(MANY) } else { route(request.uri()) };
     let door = named.and_then(|name| doors.get(name).ok_or(missing));

@@ -18,6 +18,7 @@ use crate::fate::{self, Fate};
 use crate::permit::CallPermit;
 use crate::scrub::Veil;
 use crate::seams::Vault;
+use crate::signin::Authority;
 use crate::{Launcher, Waits};
 
 use connect::Fallen;
@@ -67,6 +68,8 @@ struct Live {
     /// Ends a stdio server when dropped; after the connection, which closes its stdin.
     _guard: Mutex<Option<Box<dyn Send>>>,
     fate: Option<Box<dyn Fate>>,
+    /// Whoever has its token.
+    authority: Option<Arc<dyn Authority>>,
 }
 
 /// Why a forward gave no result.
@@ -190,7 +193,10 @@ impl Table {
                 Err(Failure::Upstream(UpstreamError::Rpc(veiled(&live.veil, error))))
             }
             Err(error) => {
-                let words = fate::words(live.fate.as_deref(), &error, &live.veil).await;
+                let words = match connect::refused(&error, live.authority.as_deref()) {
+                    Some(words) => Some(words),
+                    None => fate::words(live.fate.as_deref(), &error, &live.veil).await,
+                };
                 self.learnt(&server, words);
                 Err(Failure::Upstream(error))
             }
@@ -295,7 +301,7 @@ impl Table {
             return Err(Failure::Unsent(error));
         }
         match self.connect(server, &slot.transport, &mut state.opening).await {
-            Ok((upstream, veil, process)) => {
+            Ok((upstream, veil, authority, process)) => {
                 self.learnt(server, None);
                 let (guard, fate) = process.unzip();
                 let mut hello = upstream.hello().clone();
@@ -316,6 +322,7 @@ impl Table {
                     tools_changed: Arc::default(),
                     _guard: Mutex::new(guard),
                     fate: fate.flatten(),
+                    authority,
                 });
                 slot.set(Some(Arc::clone(&live)));
                 self.ups.send_modify(|ups| *ups += 1);

@@ -1,59 +1,90 @@
 //! MCP over Streamable HTTP, towards a server that is not trusted to keep to it.
 
+mod events;
+mod hear;
+mod param_headers;
 mod reply;
+mod setup;
 
-use std::collections::HashMap;
-use std::future::Future;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base64::Engine as _;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use rmcp::model::JsonRpcMessage;
-use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
-use rmcp::transport::Transport;
-use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc};
-use tokio_util::sync::CancellationToken;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::revision::{META_VERSION, meta};
-use crate::role::{CANCELLED, RawClient};
-use crate::upstream::{HttpOptions, UpstreamError, UpstreamLimits};
+use crate::role::CANCELLED;
+use crate::upstream::desk::Desk;
+use crate::upstream::exchange::Exchange;
+use crate::upstream::listener::Listener;
+use crate::upstream::questions::Answering;
+use crate::upstream::{Authorize, HttpOptions, UpstreamError, UpstreamLimits};
+use crate::{Answer, Boxed, Id, Revision, code, envelope};
+
+use param_headers::ParamHeaders;
+use setup::down;
 
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(crate) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(crate) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 pub(crate) const NAME: HeaderName = HeaderName::from_static("mcp-name");
-
-/// Why a message did not get through. Display is for the agent and names no address.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct HttpError(pub(crate) UpstreamError);
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
 /// How long a server may take to accept a message that has no answer.
 const ACCEPT_WAIT: Duration = Duration::from_secs(30);
-/// Answers to a server's own requests that are under way at once; it goes without the next ones.
+/// Answers to a server's own requests that nobody was asked for and that are under way at once; it
+/// goes without the next ones.
 const ANSWERS: usize = 16;
+/// How often in one request other credentials are asked for.
+const CHALLENGES: usize = 2;
+/// Bytes of a session's name, at most.
+const SESSION_NAME: usize = 1024;
+/// Pages of a list that is read again because a server saw other headers in it.
+const PAGES: usize = 50;
 
-type Incoming = RxJsonRpcMessage<RawClient>;
-
-/// One server. Every message is a request of its own; what comes back is read into one queue.
+/// One server.
 pub(crate) struct Http {
-    shared: Arc<Shared>,
-    incoming: mpsc::Receiver<Incoming>,
-}
-
-pub(crate) struct Shared {
     client: reqwest::Client,
     url: reqwest::Url,
     headers: HeaderMap,
+    authorize: Option<Arc<dyn Authorize>>,
     limits: UpstreamLimits,
-    queue: mpsc::Sender<Incoming>,
+    desk: Arc<Desk>,
     session: OnceLock<HeaderValue>,
     /// The revision agreed on in a handshake.
-    pub(crate) agreed: OnceLock<HeaderValue>,
-    in_flight: Mutex<HashMap<String, CancellationToken>>,
-    answers: Semaphore,
+    agreed: OnceLock<HeaderValue>,
+    tools: ParamHeaders,
+    next: AtomicI64,
+    answers: Arc<Semaphore>,
+}
+
+/// Whose the stream is that a message comes on.
+#[derive(Clone, Copy)]
+pub(crate) enum On<'a> {
+    Request(&'a Arc<Exchange>),
+    Listener(&'a Arc<Listener>),
+}
+
+#[derive(Serialize)]
+struct Outgoing<'a> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<i64>,
+    method: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<&'a Value>,
+}
+
+fn written(id: Option<i64>, method: &str, params: Option<&Value>) -> Result<Bytes, UpstreamError> {
+    let message = Outgoing { jsonrpc: "2.0", id, method, params };
+    let text = serde_json::to_vec(&message).map_err(|error| down("it cannot be written", error))?;
+    Ok(text.into())
 }
 
 impl Http {
@@ -61,181 +92,167 @@ impl Http {
         url: &str,
         options: &HttpOptions,
         limits: UpstreamLimits,
-    ) -> Result<(Self, Arc<Shared>), UpstreamError> {
+        desk: Arc<Desk>,
+    ) -> Result<Arc<Self>, UpstreamError> {
         let url = reqwest::Url::parse(url).map_err(|error| down("its URL is not valid", error))?;
-        let client = client(&url, options)?;
-        let headers = headers(options)?;
-        let (queue, incoming) = mpsc::channel(64);
-        let shared = Arc::new(Shared {
+        let client = setup::client(&url, options)?;
+        let headers = setup::headers(options)?;
+        let own = headers.contains_key(AUTHORIZATION);
+        Ok(Arc::new(Self {
             client,
             url,
             headers,
+            authorize: options.authorize.clone().filter(|_| !own),
             limits,
-            queue,
+            desk,
             session: OnceLock::new(),
             agreed: OnceLock::new(),
-            in_flight: Mutex::new(HashMap::new()),
-            answers: Semaphore::new(ANSWERS),
-        });
-        Ok((Self { shared: Arc::clone(&shared), incoming }, shared))
+            tools: ParamHeaders::default(),
+            next: AtomicI64::new(0),
+            answers: Arc::new(Semaphore::new(ANSWERS)),
+        }))
     }
-}
 
-/// Redirects are not followed, proxy variables are not read, and nothing is unpacked.
-fn client(url: &reqwest::Url, options: &HttpOptions) -> Result<reqwest::Client, UpstreamError> {
-    let https = url.scheme() == "https";
-    // Plain HTTP needs no roots, and reading the machine's costs memory and time.
-    let roots = if https { roots(&options.extra_roots)? } else { rustls::RootCertStore::empty() };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| down("TLS cannot be set up", error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .referer(false)
-        .connect_timeout(options.connect_timeout)
-        .pool_idle_timeout(Duration::from_secs(60))
-        .tcp_nodelay(true)
-        .tls_backend_preconfigured(tls)
-        .https_only(https)
-        .build()
-        .map_err(|error| down("the HTTP client cannot be made", error))
-}
-
-/// The machine's certificate authorities, and those given.
-fn roots(extra: &[Vec<u8>]) -> Result<rustls::RootCertStore, UpstreamError> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    roots.add_parsable_certificates(extra.iter().map(|der| der.clone().into()));
-    if roots.is_empty() {
-        return Err(UpstreamError::Down {
-            reason: "no CA certificates are installed on this machine".into(),
-            detail: "install the package ca-certificates".into(),
-        });
-    }
-    Ok(roots)
-}
-
-fn headers(options: &HttpOptions) -> Result<HeaderMap, UpstreamError> {
-    let mut headers = HeaderMap::new();
-    for (name, value) in &options.headers {
-        let refuse = || UpstreamError::Down {
-            reason: format!("the header {} cannot be sent", name.escape_debug()),
-            detail: "its name is reserved, or its name or value is not valid in HTTP".into(),
-        };
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refuse())?;
-        let text = name.as_str();
-        let reserved = ["host", "connection", "accept", "expect", "te", "trailer", "upgrade"];
-        if reserved.contains(&text)
-            || ["mcp-", "content-", "transfer-", "proxy-"].iter().any(|p| text.starts_with(p))
-        {
-            return Err(refuse());
+    /// A handshake agreed on this revision.
+    pub(crate) fn agree(&self, revision: &Revision) {
+        if let Ok(value) = HeaderValue::from_str(revision.as_str()) {
+            let _ = self.agreed.set(value);
         }
-        let mut value = HeaderValue::from_str(value).map_err(|_| refuse())?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
-    }
-    Ok(headers)
-}
-
-fn down(reason: &str, error: impl std::fmt::Display) -> UpstreamError {
-    UpstreamError::Down { reason: reason.into(), detail: error.to_string() }
-}
-
-impl Transport<RawClient> for Http {
-    type Error = HttpError;
-
-    fn send(
-        &mut self,
-        item: TxJsonRpcMessage<RawClient>,
-    ) -> impl Future<Output = Result<(), HttpError>> + Send + 'static {
-        let shared = Arc::clone(&self.shared);
-        async move { shared.send(item).await.map_err(HttpError) }
     }
 
-    async fn receive(&mut self) -> Option<Incoming> {
-        self.incoming.recv().await
+    /// Sends a request and reads on until its answer. Dropping the future tells the server.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        on: On<'_>,
+        method: &str,
+        params: Option<&Value>,
+    ) -> Result<Value, UpstreamError> {
+        let answer = self.ask_once(on, method, params).await;
+        match answer {
+            // The tool has other annotations than it had in the list that went by.
+            Err(UpstreamError::Rpc(error))
+                if error.code == code::HEADER_MISMATCH && method == "tools/call" =>
+            {
+                self.list_again(on, params).await?;
+                self.ask_once(on, method, params).await
+            }
+            Ok(mut result) if method == "tools/list" && is_stateless(params) => {
+                self.desk.left_out(self.tools.learn(&mut result));
+                Ok(result)
+            }
+            answer => answer,
+        }
     }
 
-    async fn close(&mut self) -> Result<(), HttpError> {
-        // Ending a session is a courtesy: nobody waits for it long.
-        if let Some(session) = self.shared.session.get() {
-            let request = self
-                .shared
-                .client
-                .delete(self.shared.url.clone())
-                .headers(self.shared.headers.clone())
-                .header(SESSION, session)
-                .headers(self.shared.agreed.get().map(version_header).unwrap_or_default());
-            let _ = tokio::time::timeout(Duration::from_secs(2), request.send()).await;
+    async fn list_again(
+        self: &Arc<Self>,
+        on: On<'_>,
+        params: Option<&Value>,
+    ) -> Result<(), UpstreamError> {
+        let mut meta = params.and_then(|params| params.get("_meta")).cloned().unwrap_or_default();
+        if let Some(meta) = meta.as_object_mut() {
+            meta.shift_remove("progressToken");
+        }
+        let mut list = json!({ "_meta": meta });
+        for _ in 0..PAGES {
+            let mut page = self.ask_once(on, "tools/list", Some(&list)).await?;
+            self.tools.learn(&mut page);
+            match page.get_mut("nextCursor").map(Value::take) {
+                Some(Value::String(cursor)) => list["cursor"] = Value::String(cursor),
+                _ => break,
+            }
         }
         Ok(())
     }
-}
 
-fn version_header(value: &HeaderValue) -> HeaderMap {
-    HeaderMap::from_iter([(VERSION, value.clone())])
-}
-
-impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, CancellationToken>> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn ask_once(
+        self: &Arc<Self>,
+        on: On<'_>,
+        method: &str,
+        params: Option<&Value>,
+    ) -> Result<Value, UpstreamError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let body = written(Some(id), method, params)?;
+        let headers = self.message_headers(Some(method), params)?;
+        let mut abandon = Abandon { http: self, id: None };
+        // The stateless revision cancels by closing the stream; a handshake is never cancelled.
+        if !is_stateless(params) && method != "initialize" {
+            abandon.id = Some(id);
+        }
+        let had_session = headers.contains_key(SESSION);
+        let answer = async {
+            let response = self.send(Method::POST, headers, body).await?;
+            if response.status() == StatusCode::NOT_FOUND && had_session {
+                return Err(UpstreamError::SessionLost);
+            }
+            if method == "initialize" {
+                self.keep_session(response.headers())?;
+            }
+            self.read(response, id, on).await
+        }
+        .await;
+        abandon.id = None;
+        answer?.map_err(UpstreamError::Rpc)
     }
 
-    async fn send(&self, item: TxJsonRpcMessage<RawClient>) -> Result<(), UpstreamError> {
-        match item {
-            JsonRpcMessage::Request(request) => {
-                let id = request.id.to_string();
-                let token = CancellationToken::new();
-                self.lock().insert(id.clone(), token.clone());
-                let call = &request.request;
-                let headers = self.message_headers(Some(&call.method), call.params.as_ref());
-                let sent = tokio::select! {
-                    sent = self.exchange(&request, headers, Some(&id)) => sent,
-                    () = token.cancelled() => Err(UpstreamError::Cancelled),
-                };
-                self.lock().remove(&id);
-                sent
-            }
-            JsonRpcMessage::Notification(note) => {
-                let stateless = self.agreed.get().is_none();
-                if note.notification.method == CANCELLED {
-                    let id = note.notification.params.as_ref().and_then(|p| p.get("requestId"));
-                    let token = id.and_then(|id| self.lock().remove(&id.to_string()));
-                    // The stateless revision cancels by closing the stream.
-                    if let Some(token) = token {
-                        token.cancel();
-                    }
-                    if stateless {
-                        return Ok(());
-                    }
-                }
-                let headers = self.message_headers(None, None);
-                self.tell(&note, headers).await
-            }
-            other => {
-                let Ok(_one) = self.answers.try_acquire() else { return Ok(()) };
-                let headers = self.message_headers(None, None);
-                self.tell(&other, headers).await
-            }
+    fn keep_session(&self, headers: &HeaderMap) -> Result<(), UpstreamError> {
+        let Some(session) = headers.get(SESSION) else { return Ok(()) };
+        let visible = session.as_bytes().iter().all(u8::is_ascii_graphic);
+        if !visible || session.is_empty() || session.len() > SESSION_NAME {
+            let reason = "its session's name is not 1 to 1024 visible characters".into();
+            return Err(UpstreamError::Nonsense { reason });
         }
+        let mut session = session.clone();
+        session.set_sensitive(true);
+        let _ = self.session.set(session);
+        Ok(())
+    }
+
+    /// Sends a notification.
+    pub(crate) async fn tell(
+        &self,
+        method: &str,
+        params: Option<&Value>,
+    ) -> Result<(), UpstreamError> {
+        let headers = self.message_headers(Some(method), params)?;
+        self.deliver(written(None, method, params)?, headers).await
     }
 
     /// Sends what wants no answer.
-    async fn tell(
-        &self,
-        message: &impl serde::Serialize,
-        headers: HeaderMap,
-    ) -> Result<(), UpstreamError> {
-        tokio::time::timeout(ACCEPT_WAIT, self.exchange(message, headers, None))
+    async fn deliver(&self, body: Bytes, headers: HeaderMap) -> Result<(), UpstreamError> {
+        let had_session = headers.contains_key(SESSION);
+        let accepted = async {
+            let response = self.send(Method::POST, headers, body).await?;
+            match response.status() {
+                StatusCode::NOT_FOUND if had_session => Err(UpstreamError::SessionLost),
+                status if status.is_success() => Ok(()),
+                status => Err(reply::refused(status)),
+            }
+        };
+        tokio::time::timeout(ACCEPT_WAIT, accepted)
             .await
             .unwrap_or(Err(UpstreamError::Timeout { after: ACCEPT_WAIT }))
     }
 
-    fn message_headers(&self, method: Option<&str>, params: Option<&Value>) -> HeaderMap {
+    /// Ends the session: a courtesy, nobody waits for it.
+    pub(crate) fn leave(&self) {
+        let (Some(session), Ok(runtime)) =
+            (self.session.get(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let mut headers = self.headers.clone();
+        headers.insert(SESSION, session.clone());
+        headers.extend(self.agreed.get().map(|value| (VERSION, value.clone())));
+        let request = self.client.delete(self.url.clone()).headers(headers);
+        runtime.spawn(tokio::time::timeout(Duration::from_secs(2), request.send()));
+    }
+
+    fn message_headers(
+        &self,
+        method: Option<&str>,
+        params: Option<&Value>,
+    ) -> Result<HeaderMap, UpstreamError> {
         let mut headers = self.headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -246,32 +263,105 @@ impl Shared {
             headers.extend(header_value(method).map(|value| (METHOD, value)));
             let name = name_of(method, params).and_then(header_value);
             headers.extend(name.map(|value| (NAME, value)));
+            if method == "tools/call" {
+                self.tools.add(&mut headers, params).map_err(UpstreamError::Rpc)?;
+            }
         } else {
-            headers.extend(self.agreed.get().map(|value| (VERSION, value.clone())));
-            headers.extend(self.session.get().map(|value| (SESSION, value.clone())));
+            self.session_headers(&mut headers);
         }
-        headers
+        Ok(headers)
     }
 
-    async fn exchange(
+    fn session_headers(&self, headers: &mut HeaderMap) {
+        headers.extend(self.agreed.get().map(|value| (VERSION, value.clone())));
+        headers.extend(self.session.get().map(|value| (SESSION, value.clone())));
+    }
+
+    /// One HTTP request, and as many more as there are other credentials to try.
+    async fn send(
         &self,
-        message: &impl serde::Serialize,
+        method: Method,
         headers: HeaderMap,
-        id: Option<&str>,
-    ) -> Result<(), UpstreamError> {
-        let body = serde_json::to_vec(message).map_err(|error| down("cannot be written", error))?;
-        let had_session = headers.contains_key(SESSION);
-        let request = self.client.post(self.url.clone()).headers(headers).body(body);
-        let response = request.send().await.map_err(reply::failure)?;
-        if let Some(session) = response.headers().get(SESSION) {
-            let mut session = session.clone();
-            session.set_sensitive(true);
-            let _ = self.session.set(session);
+        body: Bytes,
+    ) -> Result<reqwest::Response, UpstreamError> {
+        for tried in 0.. {
+            let mut request = reqwest::Request::new(method.clone(), self.url.clone());
+            *request.headers_mut() = headers.clone();
+            if method == Method::POST {
+                *request.body_mut() = Some(body.clone().into());
+            }
+            if let Some(authorize) = &self.authorize {
+                let said = authorize.header().await;
+                let text = said.map_err(|words| down("it wants a sign-in", words))?;
+                if let Some(text) = text {
+                    let mut value = HeaderValue::from_str(&text).map_err(|_| {
+                        down("it wants a sign-in", "the stored token is not valid in HTTP")
+                    })?;
+                    value.set_sensitive(true);
+                    request.headers_mut().insert(AUTHORIZATION, value);
+                }
+            }
+            let response = self.client.execute(request).await.map_err(reply::failure)?;
+            let status = response.status();
+            reply::check(&response)?;
+            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+                && let Some(authorize) = &self.authorize
+            {
+                let challenge = reply::challenge(response.headers());
+                let again = tried < CHALLENGES
+                    && authorize.challenged(status.as_u16(), challenge.as_deref()).await;
+                if again {
+                    continue;
+                }
+                return Err(reply::refused(status));
+            }
+            return Ok(response);
         }
-        if response.status() == http::StatusCode::NOT_FOUND && had_session {
-            return Err(UpstreamError::SessionLost);
-        }
-        reply::read(response, id, self.limits, &self.queue).await
+        Err(UpstreamError::Cancelled)
+    }
+}
+
+fn is_stateless(params: Option<&Value>) -> bool {
+    meta(params, META_VERSION).is_some()
+}
+
+/// Tells the server that nobody waits any more, unless there was an answer.
+struct Abandon<'h> {
+    http: &'h Arc<Http>,
+    id: Option<i64>,
+}
+
+impl Drop for Abandon<'_> {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let http = Arc::clone(self.http);
+        runtime.spawn(async move {
+            let params = json!({ "requestId": id, "reason": "no longer waited for" });
+            let _ = http.tell(CANCELLED, Some(&params)).await;
+        });
+    }
+}
+
+impl Answering for Http {
+    fn answer(self: Arc<Self>, id: Id, answer: Answer, asked: bool) -> Boxed<'static, ()> {
+        let permit = match Arc::clone(&self.answers).try_acquire_owned() {
+            Ok(permit) => Some(permit),
+            // What a client was asked for is bounded where it is asked.
+            Err(_) if asked => None,
+            Err(_) => return Box::pin(std::future::ready(())),
+        };
+        Box::pin(async move {
+            let _permit = permit;
+            let message = envelope::response(Some(&id), &answer);
+            if let (Ok(headers), Ok(text)) =
+                (self.message_headers(None, None), serde_json::to_vec(&message))
+            {
+                let _ = self.deliver(text.into(), headers).await;
+            }
+        })
     }
 }
 

@@ -1,22 +1,27 @@
 //! MCP over a pair of byte streams, one JSON text a line, from a server that is not trusted to keep to it.
 
+use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rmcp::model::{ErrorData, JsonRpcMessage, RequestId};
-use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::model::{JsonRpcMessage, RequestId};
+use rmcp::service::{RxJsonRpcMessage, ServiceRole as _, TxJsonRpcMessage};
 use rmcp::transport::Transport;
+use serde::Serialize;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::role::{Call, Note, RawClient, Reply};
-use crate::strict;
+use crate::role::{RawClient, Reply};
 use crate::upstream::UpstreamLimits;
-use crate::{Id, Message};
+use crate::upstream::desk::Desk;
+use crate::upstream::listener::Listener;
+use crate::upstream::mailbox::Told;
+use crate::upstream::questions::{Answering, Question};
+use crate::{Answer, Boxed, Id, Message, envelope, strict};
 
 /// Why a connection ended, for whoever finds it ended.
 pub(crate) type Ended = Arc<OnceLock<String>>;
@@ -26,44 +31,110 @@ const UNREAD: Duration = Duration::from_secs(120);
 /// Answers to a server's own requests that may wait to be read.
 const ANSWERS: usize = 64;
 
+/// A connection.
 pub(crate) struct Lines<R, W> {
     read: BufReader<R>,
     line: Vec<u8>,
-    write: Arc<Mutex<Option<W>>>,
-    /// Answers of ours that are not written yet.
-    answers: Arc<AtomicUsize>,
-    /// The server does not read, so that nothing more is heard of it either.
-    given_up: CancellationToken,
+    /// Read, and not handed on yet.
+    read_ahead: VecDeque<RxJsonRpcMessage<RawClient>>,
+    writer: Arc<Writer<W>>,
+    desk: Arc<Desk>,
     limits: UpstreamLimits,
     junk: usize,
+}
+
+/// Its way in to the server.
+struct Writer<W> {
+    write: Mutex<Option<W>>,
+    /// Answers of ours that are not written yet.
+    answers: AtomicUsize,
+    /// The server does not read, so that nothing more is heard of it either.
+    given_up: CancellationToken,
+    /// Requests that have no answer yet.
+    asked: std::sync::Mutex<HashSet<RequestId>>,
     ended: Ended,
 }
 
-/// One answer that waits to be written.
-struct Waiting(Arc<AtomicUsize>);
+impl<W: AsyncWrite + Send + Unpin + 'static> Writer<W> {
+    fn asked(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+    async fn write(&self, message: &impl Serialize) -> Result<(), std::io::Error> {
+        let mut text = serde_json::to_vec(message)?;
+        text.push(b'\n');
+        let mut write = self.write.lock().await;
+        let open = write.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        let written = async {
+            open.write_all(&text).await?;
+            open.flush().await
+        };
+        let unread = tokio::time::sleep(UNREAD);
+        tokio::select! {
+            written = written => return written,
+            () = self.given_up.cancelled() => {}
+            () = unread => {
+                let _ = self.ended.set(format!("it has read nothing for {} s", UNREAD.as_secs()));
+                self.given_up.cancel();
+            }
+        }
+        // Half a message may be written: nothing can follow it.
+        *write = None;
+        Err(std::io::ErrorKind::BrokenPipe.into())
     }
 }
 
-impl<R: AsyncRead + Unpin, W> Lines<R, W> {
-    pub(crate) fn new(read: R, write: W, limits: UpstreamLimits, ended: Ended) -> Self {
+impl<W: AsyncWrite + Send + Unpin + 'static> Answering for Writer<W> {
+    fn answer(self: Arc<Self>, id: Id, answer: Answer, _asked: bool) -> Boxed<'static, ()> {
+        if self.answers.fetch_add(1, Ordering::AcqRel) >= ANSWERS {
+            let _ = self.ended.set("it asks and does not read the answers".into());
+            self.given_up.cancel();
+        }
+        let waiting = Waiting(Arc::clone(&self));
+        Box::pin(async move {
+            let _waiting = waiting;
+            let _ = self.write(&envelope::response(Some(&id), &answer)).await;
+        })
+    }
+}
+
+/// One answer that waits to be written.
+struct Waiting<W>(Arc<Writer<W>>);
+
+impl<W> Drop for Waiting<W> {
+    fn drop(&mut self) {
+        self.0.answers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
+    pub(crate) fn new(
+        read: R,
+        write: W,
+        limits: UpstreamLimits,
+        desk: Arc<Desk>,
+        ended: Ended,
+    ) -> Self {
+        let writer = Writer {
+            write: Mutex::new(Some(write)),
+            answers: AtomicUsize::new(0),
+            given_up: CancellationToken::new(),
+            asked: std::sync::Mutex::default(),
+            ended,
+        };
         Self {
             read: BufReader::new(read),
             line: Vec::new(),
-            write: Arc::new(Mutex::new(Some(write))),
-            answers: Arc::default(),
-            given_up: CancellationToken::new(),
+            read_ahead: VecDeque::new(),
+            writer: Arc::new(writer),
+            desk,
             limits,
             junk: 0,
-            ended,
         }
     }
 
     fn end(&self, why: impl Into<String>) -> bool {
-        let _ = self.ended.set(why.into());
+        let _ = self.writer.ended.set(why.into());
         false
     }
 
@@ -95,16 +166,39 @@ impl<R: AsyncRead + Unpin, W> Lines<R, W> {
         }
     }
 
-    fn take_message(&mut self) -> Option<RxJsonRpcMessage<RawClient>> {
-        let fits = strict::values(&self.line) <= self.limits.values;
-        let read = fits.then(|| serde_json::from_slice::<Value>(&self.line).ok()).flatten();
-        let message = read.and_then(|value| Message::from_value(lenient(value)).ok());
-        if message.is_none() && !self.line.trim_ascii().is_empty() {
+    /// Sorts the messages of a line: answers go on to the loop, everything else to the desk, in the
+    /// order in which it was said.
+    fn sort_line(&mut self) {
+        let found = messages(&self.line, self.limits).unwrap_or_default();
+        if found.is_empty() && !self.line.trim_ascii().is_empty() {
             self.junk += 1;
+        }
+        for message in found {
+            match message {
+                Message::Request { id, method, params } => {
+                    let to = Arc::clone(&self.writer) as Arc<_>;
+                    self.desk.ask(None, Question { id, method, params, to });
+                }
+                Message::Notification { method, params } => {
+                    self.desk.told(Told::new(method, params, &self.line));
+                }
+                // Which request it is about is not known.
+                Message::Response { id: None, .. } => self.desk.stray_answer(),
+                Message::Response { id: Some(id), answer } => {
+                    let id = request_id(id);
+                    if self.writer.asked().remove(&id) {
+                        self.read_ahead.push_back(match answer {
+                            Ok(result) => JsonRpcMessage::response(Reply(result), id),
+                            Err(error) => JsonRpcMessage::error(error.into_model(), Some(id)),
+                        });
+                    } else {
+                        self.desk.stray_answer();
+                    }
+                }
+            }
         }
         self.line.clear();
         self.line.shrink_to(64 * 1024);
-        message.and_then(to_model)
     }
 }
 
@@ -119,62 +213,52 @@ where
         &mut self,
         item: TxJsonRpcMessage<RawClient>,
     ) -> impl Future<Output = Result<(), std::io::Error>> + Send + 'static {
-        let write = Arc::clone(&self.write);
-        let (given_up, ended) = (self.given_up.clone(), Arc::clone(&self.ended));
-        let waiting =
-            matches!(item, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)).then(|| {
-                if self.answers.fetch_add(1, Ordering::AcqRel) >= ANSWERS {
-                    self.end("it asks and does not read the answers");
-                    self.given_up.cancel();
-                }
-                Waiting(Arc::clone(&self.answers))
-            });
-        async move {
-            let _waiting = waiting;
-            let mut text = serde_json::to_vec(&item)?;
-            drop(item);
-            text.push(b'\n');
-            let mut write = write.lock().await;
-            let open = write.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
-            let written = async {
-                open.write_all(&text).await?;
-                open.flush().await
-            };
-            let unread = tokio::time::sleep(UNREAD);
-            tokio::select! {
-                written = written => return written,
-                () = given_up.cancelled() => {}
-                () = unread => {
-                    let _ = ended.set(format!("it has read nothing for {} s", UNREAD.as_secs()));
-                    given_up.cancel();
+        match &item {
+            JsonRpcMessage::Request(request) => {
+                self.writer.asked().insert(request.id.clone());
+                if let Some(listener) = request.request.carried::<Arc<Listener>>() {
+                    self.desk.subscribed(from_request_id(&request.id), listener);
                 }
             }
-            // Half a message may be written: nothing can follow it.
-            *write = None;
-            Err(std::io::ErrorKind::BrokenPipe.into())
+            JsonRpcMessage::Notification(note) => {
+                let cancelled = RawClient::peer_cancelled_params(&note.notification);
+                if let Some(id) = cancelled.and_then(|cancelled| cancelled.request_id.as_ref()) {
+                    self.writer.asked().remove(id);
+                }
+            }
+            _ => {}
         }
+        let writer = Arc::clone(&self.writer);
+        async move { writer.write(&item).await }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RawClient>> {
-        let given_up = self.given_up.clone();
-        while tokio::select! {
-            biased;
-            () = given_up.cancelled() => false,
-            read = self.read_line() => read,
-        } {
-            if let Some(message) = self.take_message() {
+        let given_up = self.writer.given_up.clone();
+        loop {
+            if let Some(message) = self.read_ahead.pop_front() {
                 return Some(message);
             }
+            let read = tokio::select! {
+                biased;
+                () = given_up.cancelled() => false,
+                read = self.read_line() => read,
+            };
+            if !read {
+                break;
+            }
+            self.sort_line();
             if self.junk > self.limits.junk {
                 self.end(format!("it wrote {} lines that are not MCP messages", self.junk));
                 break;
             }
         }
+        self.desk.close();
         None
     }
 
     async fn close(&mut self) -> Result<(), std::io::Error> {
-        let write = self.write.lock().await.take();
+        self.desk.close();
+        let write = self.writer.write.lock().await.take();
         match write {
             Some(mut write) => write.shutdown().await,
             None => Ok(()),
@@ -182,8 +266,23 @@ where
     }
 }
 
+/// The messages of a text: one, or on 2025-03-26 a batch.
+///
+/// # Errors
+/// In words, for [`crate::UpstreamError::Nonsense`].
+pub(crate) fn messages(text: &[u8], limits: UpstreamLimits) -> Result<Vec<Message>, String> {
+    if strict::values(text) > limits.values {
+        return Err(format!("its answer holds more than {} values", limits.values));
+    }
+    let read = |value| Message::from_value(lenient(value)).map_err(|error| error.to_string());
+    match serde_json::from_slice(text).map_err(|_| "its answer is not JSON".to_owned())? {
+        Value::Array(all) if !all.is_empty() => all.into_iter().map(read).collect(),
+        one => Ok(vec![read(one)?]),
+    }
+}
+
 /// Members beside the known ones are a server's own affair.
-pub(crate) fn lenient(mut value: Value) -> Value {
+fn lenient(mut value: Value) -> Value {
     if let Some(object) = value.as_object_mut() {
         object.retain(|key, _| {
             matches!(key.as_str(), "jsonrpc" | "id" | "method" | "params" | "result" | "error")
@@ -198,28 +297,16 @@ pub(crate) fn lenient(mut value: Value) -> Value {
     value
 }
 
-/// The message as RMCP's loop takes it. An error that answers nothing has no place there.
-pub(crate) fn to_model(message: Message) -> Option<RxJsonRpcMessage<RawClient>> {
-    Some(match message {
-        Message::Request { id, method, params } => {
-            JsonRpcMessage::request(Call::new(&method, params), request_id(id))
-        }
-        Message::Notification { method, params } => {
-            JsonRpcMessage::notification(Note::new(&method, params))
-        }
-        Message::Response { id, answer: Ok(result) } => {
-            JsonRpcMessage::response(Reply(result), request_id(id?))
-        }
-        Message::Response { id, answer: Err(error) } => {
-            let error: ErrorData = error.into_model();
-            JsonRpcMessage::error(error, Some(request_id(id?)))
-        }
-    })
-}
-
 fn request_id(id: Id) -> RequestId {
     match id {
         Id::Number(number) => RequestId::Number(number),
         Id::Text(text) => RequestId::String(text.into()),
+    }
+}
+
+fn from_request_id(id: &RequestId) -> Id {
+    match id {
+        RequestId::Number(number) => Id::Number(*number),
+        RequestId::String(text) => Id::Text(text.to_string()),
     }
 }

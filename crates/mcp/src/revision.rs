@@ -12,6 +12,11 @@ pub(crate) const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabi
 /// Key of `_meta` that names the server.
 pub(crate) const META_SERVER: &str = "io.modelcontextprotocol/serverInfo";
 
+/// Key of `_meta` with the least severe log message that a stateless request wants to hear.
+pub(crate) const META_LOG: &str = "io.modelcontextprotocol/logLevel";
+/// Key of `_meta` that names the subscription that a notification belongs to.
+pub(crate) const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
 /// A revision that this program speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision(ProtocolVersion);
@@ -92,8 +97,13 @@ pub(crate) fn to_handshake(result: &mut Value) -> bool {
     }
 }
 
-/// Writes `_meta` for a server of this revision: its stateless keys are ours, never the asker's.
-pub(crate) fn address(params: Option<Value>, revision: &Revision) -> Option<Value> {
+/// Writes `_meta` for a server of this revision: its stateless keys are ours, never the asker's, but
+/// for what the client can do.
+pub(crate) fn address(
+    params: Option<Value>,
+    revision: &Revision,
+    capabilities: &Value,
+) -> Option<Value> {
     let ours = [META_VERSION, META_CLIENT, META_CAPABILITIES];
     let mut params = match params {
         Some(Value::Object(params)) => params,
@@ -105,7 +115,8 @@ pub(crate) fn address(params: Option<Value>, revision: &Revision) -> Option<Valu
         let mut meta = meta.cloned().unwrap_or_default();
         meta.insert(ours[0].into(), json!(revision.as_str()));
         meta.insert(ours[1].into(), implementation());
-        meta.insert(ours[2].into(), json!({}));
+        let capabilities = if capabilities.is_object() { capabilities.clone() } else { json!({}) };
+        meta.insert(ours[2].into(), capabilities);
         params.insert("_meta".into(), Value::Object(meta));
     } else if let Some(meta) = meta {
         let before = meta.len();

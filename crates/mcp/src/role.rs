@@ -13,9 +13,6 @@ use serde_json::Value;
 /// We ask.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawClient;
-/// We answer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RawServer;
 
 /// A request. `meta` is RMCP's scratch space: what stands in `params` is never touched.
 #[derive(Clone, Serialize, Deserialize)]
@@ -37,6 +34,19 @@ impl Call {
             meta: RequestMetaObject::default(),
             extensions: Extensions::default(),
         }
+    }
+}
+
+impl Call {
+    /// With something that the transport finds again.
+    pub(crate) fn carrying<T: Clone + Send + Sync + 'static>(mut self, what: T) -> Self {
+        self.extensions.insert(what);
+        self
+    }
+
+    /// What it carries.
+    pub(crate) fn carried<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.extensions.get()
     }
 }
 
@@ -183,4 +193,3 @@ macro_rules! role {
     };
 }
 role!(RawClient, true);
-role!(RawServer, false);

@@ -9,7 +9,7 @@ use ringfence_bundle::{Id, Lock, ServerId, Snapshot, ToolPins};
 use ringfence_egress::Proxy;
 use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_record::{Event, Kind, RunId};
-use ringfence_secrets::Resolver;
+use ringfence_secrets::{Resolver, SignIns};
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -135,6 +135,7 @@ impl Inquiry {
             ruleset: Arc::clone(&plan.ruleset),
             recorder: recorder.clone(),
             secrets,
+            signins: SignIns::new(&plan.home),
             launcher: Arc::new(launcher),
             approver: None,
             purse: None,

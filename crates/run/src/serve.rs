@@ -40,6 +40,8 @@ pub(crate) struct Wish {
     pub(crate) toolset: Option<String>,
     /// How long calls in flight may go on when a session ends.
     pub(crate) drain: Duration,
+    /// Whether whoever reads stderr is told that a call waits for a person.
+    pub(crate) notices: bool,
     pub(crate) say: Say,
 }
 

@@ -74,7 +74,7 @@ impl Session {
             Err(error) => Event::RunFinished {
                 status: 255,
                 ended_by: match error {
-                    Error::Stopped => EndedBy::Stopped.word().into(),
+                    Error::Stopped | Error::StoppedLogin => EndedBy::Stopped.word().into(),
                     _ => EndedBy::Error.word().into(),
                 },
                 detail: Some(error.to_string()),

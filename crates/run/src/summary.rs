@@ -215,6 +215,13 @@ fn row(event: &Event) -> Option<Row> {
         Event::SecretAccessed { principal, name, outcome, detail } => {
             row(About::Secret, *outcome, principal, name.clone(), detail.clone())
         }
+        Event::SignedIn { server, url, outcome, issuer, detail, .. } => {
+            let what = match issuer {
+                Some(issuer) => format!("sign-in: {url}, by {issuer}"),
+                None => format!("sign-in: {url}"),
+            };
+            row(About::Secret, *outcome, server, what, detail.clone())
+        }
         _ => None,
     }
 }

@@ -126,7 +126,11 @@ pub(crate) async fn supervise(
             halt = halt.wait() => {
                 // Nothing goes through any more. The reply that was the last one still arrives.
                 let _ = timeout(LAST_WORDS, running.wait()).await;
-                return limit(recorder, running, halt.limit, halt.detail).await;
+                let mut ended = limit(recorder, running, halt.limit, halt.detail).await?;
+                if halt.limit == "approval" {
+                    ended.by = EndedBy::Approval;
+                }
+                return Ok(ended);
             }
             reason = recorder.failed() => {
                 running.kill();

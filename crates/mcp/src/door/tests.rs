@@ -299,7 +299,7 @@ async fn a_session_is_long_random_and_of_one_server() {
     );
     // Another client's stream, and the end of a session.
     assert_eq!(raw(address, &guess.replace("POST", "GET"), "").await.0, 404);
-    assert_eq!(raw(address, &first.replace("POST", "GET"), "").await.0, 405);
+    assert_eq!(raw(address, &first.replace("POST", "GET"), "").await.0, 406);
     assert_eq!(raw(address, &guess.replace("POST", "DELETE"), "").await.0, 404);
     assert_eq!(raw(address, &first.replace("POST", "DELETE"), "").await.0, 204);
     assert_eq!(raw(address, &first, list).await.0, 404);

@@ -1,20 +1,32 @@
-//! What a server sends back to a POST: nothing, one JSON text, or an event stream.
+//! What a server sends back to a POST: nothing, one JSON text, or an event stream that may break and
+//! be taken up again.
 
-use http::StatusCode;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use rmcp::service::RxJsonRpcMessage;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, WWW_AUTHENTICATE};
+use http::{Method, StatusCode};
 use serde_json::Value;
-use tokio::sync::mpsc;
 
-use crate::lines::{lenient, to_model};
-use crate::role::RawClient;
-use crate::strict;
-use crate::upstream::{UpstreamError, UpstreamLimits};
-use crate::{Id, Message};
+use super::events::{Events, Place};
+use super::{Http, LAST_EVENT, On};
+use crate::lines::messages;
+use crate::upstream::listener::ACKNOWLEDGED;
+use crate::upstream::mailbox::Told;
+use crate::upstream::questions::Question;
+use crate::upstream::{UpstreamError, UpstreamLimits, desk};
+use crate::{Answer, Id, Message};
 
-type Queue = mpsc::Sender<RxJsonRpcMessage<RawClient>>;
+/// How often the rest of a stream is asked for without an event in between.
+const TRIES: usize = 10;
+/// And in all.
+const TRIES_IN_ALL: usize = 1000;
+/// Bytes that may come after an answer, so that the connection can be used again.
+const AFTER: usize = 64 * 1024;
+/// How long that may take.
+const AFTER_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
 
-fn nonsense(reason: impl Into<String>) -> UpstreamError {
+pub(super) fn nonsense(reason: impl Into<String>) -> UpstreamError {
     UpstreamError::Nonsense { reason: reason.into() }
 }
 
@@ -37,41 +49,25 @@ pub(super) fn failure(error: reqwest::Error) -> UpstreamError {
     UpstreamError::Down { reason: reason.into(), detail }
 }
 
-/// Reads a reply and queues its messages. `id` is that of the request it answers, if it was one.
-pub(super) async fn read(
-    response: reqwest::Response,
-    id: Option<&str>,
-    limits: UpstreamLimits,
-    queue: &Queue,
-) -> Result<(), UpstreamError> {
-    let status = response.status();
-    if status.is_redirection() {
+/// What is never read on.
+pub(super) fn check(response: &reqwest::Response) -> Result<(), UpstreamError> {
+    if response.status().is_redirection() {
         return Err(nonsense("it answered with a redirect, which is not followed"));
     }
     if response.headers().contains_key(CONTENT_ENCODING) {
         return Err(nonsense("its answer is compressed, which was not asked for"));
     }
-    let Some(id) = id else {
-        return if status.is_success() { Ok(()) } else { Err(refused(status)) };
-    };
-    let media = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media = media.and_then(|text| text.split(';').next()).unwrap_or("").trim();
-    let json = media.eq_ignore_ascii_case("application/json");
-    if !status.is_success() {
-        // The stateless revision gives some errors with 400 and 404.
-        let answered = json && answer(response, id, limits, queue).await.is_ok();
-        return if answered { Ok(()) } else { Err(refused(status)) };
-    }
-    if json {
-        answer(response, id, limits, queue).await
-    } else if media.eq_ignore_ascii_case("text/event-stream") {
-        stream(response, id, limits, queue).await
-    } else {
-        Err(nonsense("its answer is neither JSON nor an event stream"))
-    }
+    Ok(())
 }
 
-fn refused(status: StatusCode) -> UpstreamError {
+/// All of `WWW-Authenticate`.
+pub(super) fn challenge(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+    let all: Vec<_> = all.collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+pub(super) fn refused(status: StatusCode) -> UpstreamError {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             UpstreamError::Unauthorized { status: status.as_u16() }
@@ -80,157 +76,273 @@ fn refused(status: StatusCode) -> UpstreamError {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Media {
+    Json,
+    Events,
+    Other,
+}
+
+pub(super) fn media(headers: &HeaderMap) -> Media {
+    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let text = text.and_then(|text| text.split(';').next()).unwrap_or("").trim();
+    if text.eq_ignore_ascii_case("application/json") {
+        Media::Json
+    } else if text.eq_ignore_ascii_case("text/event-stream") {
+        Media::Events
+    } else {
+        Media::Other
+    }
+}
+
 fn too_large(limits: UpstreamLimits) -> UpstreamError {
     nonsense(format!("its answer is larger than {} bytes", limits.message))
 }
 
-async fn answer(
-    mut response: reqwest::Response,
-    id: &str,
-    limits: UpstreamLimits,
-    queue: &Queue,
-) -> Result<(), UpstreamError> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(failure)? {
-        if body.len() + chunk.len() > limits.message {
-            return Err(too_large(limits));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    if deliver(&body, id, limits, queue).await? {
-        Ok(())
-    } else {
-        Err(nonsense("it did not answer"))
-    }
+/// A stream as it comes in.
+pub(super) struct Stream {
+    response: reqwest::Response,
+    events: Events,
+    chunk: Bytes,
 }
 
-/// Queues one message. True when it is the answer.
-async fn deliver(
-    text: &[u8],
-    id: &str,
-    limits: UpstreamLimits,
-    queue: &Queue,
-) -> Result<bool, UpstreamError> {
-    if strict::values(text) > limits.values {
-        return Err(nonsense(format!("its answer holds more than {} values", limits.values)));
-    }
-    let value: Value =
-        serde_json::from_slice(text).map_err(|_| nonsense("its answer is not JSON"))?;
-    let message =
-        Message::from_value(lenient(value)).map_err(|error| nonsense(error.to_string()))?;
-    let answers = match &message {
-        Message::Response { id: Some(Id::Number(found)), .. } => Some(found.to_string() == id),
-        Message::Response { id: Some(Id::Text(found)), .. } => Some(found == id),
-        // An error without an id, in the reply to this request, can only be about it.
-        Message::Response { id: None, answer } => {
-            let answer = answer.clone();
-            let number = id.parse().map_err(|_| nonsense("its answer has no id"))?;
-            let message = Message::Response { id: Some(Id::Number(number)), answer };
-            return queue_up(message, queue).await.map(|()| true);
-        }
-        _ => None,
-    };
-    match answers {
-        Some(false) => Err(nonsense("it answered another request than the one it was sent")),
-        answered => queue_up(message, queue).await.map(|()| answered.is_some()),
-    }
+/// Why a stream gives no more events.
+pub(super) enum Halt {
+    /// It came to an end.
+    Ended,
+    /// It broke, and may be taken up again.
+    Broke(UpstreamError),
+    /// It is of no use.
+    Useless(UpstreamError),
 }
 
-async fn queue_up(message: Message, queue: &Queue) -> Result<(), UpstreamError> {
-    let closed = || UpstreamError::Closed { reason: "the connection was given up".into() };
-    match to_model(message) {
-        Some(message) => queue.send(message).await.map_err(|_| closed()),
-        None => Ok(()),
+impl Stream {
+    pub(super) fn new(response: reqwest::Response, limits: UpstreamLimits) -> Self {
+        Self { response, events: Events::new(limits.message), chunk: Bytes::new() }
     }
-}
 
-/// Reads events until the one with the answer (HTML, server-sent events; only `data` matters).
-async fn stream(
-    mut response: reqwest::Response,
-    id: &str,
-    limits: UpstreamLimits,
-    queue: &Queue,
-) -> Result<(), UpstreamError> {
-    let mut events = Events::new(limits.message);
-    while let Some(chunk) = response.chunk().await.map_err(failure)? {
-        for byte in chunk {
-            let event = events.push(byte).map_err(|()| too_large(limits))?;
-            if let Some(data) = event
-                && deliver(&data, id, limits, queue).await?
-            {
-                return Ok(());
+    /// The data of the next event.
+    pub(super) async fn next(
+        &mut self,
+        limits: UpstreamLimits,
+        place: &mut Place,
+    ) -> Result<Vec<u8>, Halt> {
+        loop {
+            let mut rest = self.chunk.as_ref();
+            let found = self.events.take(&mut rest, place);
+            let taken = self.chunk.len() - rest.len();
+            let _ = self.chunk.split_to(taken);
+            if let Some(data) = found.map_err(|_| Halt::Useless(too_large(limits)))? {
+                return Ok(data);
+            }
+            match self.response.chunk().await {
+                Ok(Some(chunk)) => self.chunk = chunk,
+                Ok(None) => return Err(Halt::Ended),
+                Err(error) => return Err(Halt::Broke(failure(error))),
             }
         }
     }
-    Err(nonsense("it ended its event stream without an answer"))
 }
 
-/// Splits an event stream. Lines end in CR, LF or both; an empty line ends an event.
-pub(super) struct Events {
-    line: Vec<u8>,
-    data: Vec<u8>,
-    after_cr: bool,
-    limit: usize,
-}
-
-impl Events {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { line: Vec::new(), data: Vec::new(), after_cr: false, limit }
-    }
-
-    /// Takes one byte. Gives an event's data when it ends one that has any.
-    pub(super) fn push(&mut self, byte: u8) -> Result<Option<Vec<u8>>, ()> {
-        if std::mem::take(&mut self.after_cr) && byte == b'\n' {
-            return Ok(None);
-        }
-        if byte != b'\n' && byte != b'\r' {
-            if self.line.len() + self.data.len() >= self.limit {
-                return Err(());
+impl Http {
+    /// Reads a reply up to the answer to the request of this id.
+    pub(super) async fn read(
+        self: &Arc<Self>,
+        response: reqwest::Response,
+        id: i64,
+        on: On<'_>,
+    ) -> Result<Answer, UpstreamError> {
+        let status = response.status();
+        match media(response.headers()) {
+            // The stateless revision gives some errors with 400 and 404.
+            Media::Json if !status.is_success() => {
+                self.read_json(response, id, on).await.map_err(|_| refused(status))
             }
-            self.line.push(byte);
-            return Ok(None);
+            _ if !status.is_success() => Err(refused(status)),
+            Media::Json => self.read_json(response, id, on).await,
+            Media::Events => self.read_events(response, id, on).await,
+            Media::Other => Err(nonsense("its answer is neither JSON nor an event stream")),
         }
-        self.after_cr = byte == b'\r';
-        let line = std::mem::take(&mut self.line);
-        if line.is_empty() {
-            let data = std::mem::take(&mut self.data);
-            // A priming event has an empty `data`.
-            return Ok((!data.trim_ascii().is_empty()).then_some(data));
-        }
-        if let Some(value) = line.strip_prefix(b"data:") {
-            self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
-            self.data.push(b'\n');
-        }
-        Ok(None)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Events;
-
-    fn split(text: &str) -> Vec<String> {
-        let mut events = Events::new(64);
-        let found = text.bytes().filter_map(|byte| events.push(byte).unwrap());
-        found.map(|data| String::from_utf8(data).unwrap()).collect()
     }
 
-    #[test]
-    fn splits_events() {
-        assert_eq!(split("data: {}\n\n"), ["{}\n"]);
-        assert_eq!(
-            split("id: 1\r\nevent: message\r\ndata:{\"a\":1}\r\n\r\ndata: 2\r\n\r\n"),
-            ["{\"a\":1}\n", "2\n"]
-        );
-        assert_eq!(split("data: a\rdata: b\r\r"), ["a\nb\n"]);
-        assert_eq!(split(": keep-alive\n\nid: 0\ndata:\n\nretry: 3\n\n"), [""; 0]);
-        assert_eq!(split("data: unfinished\n"), [""; 0]);
+    async fn read_json(
+        self: &Arc<Self>,
+        mut response: reqwest::Response,
+        id: i64,
+        on: On<'_>,
+    ) -> Result<Answer, UpstreamError> {
+        let announced = response.content_length().unwrap_or(0);
+        if announced > self.limits.message as u64 {
+            return Err(too_large(self.limits));
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(failure)? {
+            if body.len() + chunk.len() > self.limits.message {
+                return Err(too_large(self.limits));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        self.sort(&body, id, on).await?.ok_or_else(|| nonsense("it did not answer"))
     }
 
-    #[test]
-    fn bounds_an_event() {
-        let mut events = Events::new(64);
-        assert!((0..64).all(|_| events.push(b'x').is_ok()));
-        assert!(events.push(b'x').is_err());
+    async fn read_events(
+        self: &Arc<Self>,
+        response: reqwest::Response,
+        id: i64,
+        on: On<'_>,
+    ) -> Result<Answer, UpstreamError> {
+        let mut place = Place::default();
+        let mut stream = Stream::new(response, self.limits);
+        let (mut tries, mut in_all) = (0, 0);
+        loop {
+            let ended = loop {
+                match stream.next(self.limits, &mut place).await {
+                    Ok(data) => {
+                        tries = 0;
+                        if let Some(answer) = self.sort(&data, id, on).await? {
+                            self.finish(stream, place);
+                            return Ok(answer);
+                        }
+                    }
+                    Err(Halt::Useless(error)) => return Err(error),
+                    Err(Halt::Broke(error)) => break error,
+                    Err(Halt::Ended) => {
+                        break nonsense("it ended its event stream without an answer");
+                    }
+                }
+            };
+            // Only the revisions with a handshake take a stream up again.
+            if self.agreed.get().is_none() || place.last.is_none() {
+                return Err(ended);
+            }
+            stream = loop {
+                (tries, in_all) = (tries + 1, in_all + 1);
+                if tries > TRIES || in_all > TRIES_IN_ALL {
+                    return Err(ended);
+                }
+                tokio::time::sleep(place.retry).await;
+                match self.resume(&place).await {
+                    Ok(response) => break Stream::new(response, self.limits),
+                    Err(Halt::Useless(error)) => return Err(error),
+                    Err(_) => {}
+                }
+            };
+        }
+    }
+
+    /// Asks for the rest of a stream.
+    async fn resume(&self, place: &Place) -> Result<reqwest::Response, Halt> {
+        let response = match self.get(place).await {
+            Ok(response) => response,
+            Err(error @ UpstreamError::Down { .. }) => return Err(Halt::Broke(error)),
+            Err(error) => return Err(Halt::Useless(error)),
+        };
+        let status = response.status();
+        if status.is_success() && media(response.headers()) == Media::Events {
+            return Ok(response);
+        }
+        if status.is_server_error() {
+            return Err(Halt::Broke(refused(status)));
+        }
+        // Not `SessionLost`: it may have done what it was asked.
+        let reason = "its event stream broke and cannot be taken up again";
+        Err(Halt::Useless(UpstreamError::Closed { reason: reason.into() }))
+    }
+
+    /// A stream that belongs to no request, or the rest of one that does.
+    pub(super) async fn get(&self, place: &Place) -> Result<reqwest::Response, UpstreamError> {
+        let mut headers = self.headers.clone();
+        let events = http::HeaderValue::from_static("text/event-stream");
+        headers.insert(http::header::ACCEPT, events);
+        self.session_headers(&mut headers);
+        headers.extend(place.last.clone().map(|last| (LAST_EVENT, last)));
+        self.send(Method::GET, headers, Bytes::new()).await
+    }
+
+    /// Sorts the messages of one text. Gives the answer, when it is among them.
+    async fn sort(
+        self: &Arc<Self>,
+        text: &[u8],
+        id: i64,
+        on: On<'_>,
+    ) -> Result<Option<Answer>, UpstreamError> {
+        let mut answered = None;
+        for message in messages(text, self.limits).map_err(nonsense)? {
+            match message {
+                Message::Response { id: found, answer } => {
+                    // An error without an id, in the reply to this request, can only be about it.
+                    let ours = match &found {
+                        Some(Id::Number(found)) => *found == id,
+                        Some(Id::Text(_)) => false,
+                        None => true,
+                    };
+                    if answered.is_some() {
+                        self.desk.stray_answer();
+                    } else if ours {
+                        answered = Some(answer);
+                    } else {
+                        self.desk.stray_answer();
+                        let reason = "it answered another request than the one it was sent";
+                        return Err(nonsense(reason));
+                    }
+                }
+                Message::Notification { method, params } => {
+                    self.told(Told::new(method, params, text), on).await;
+                }
+                Message::Request { id, method, params } => {
+                    let to = Arc::clone(self) as Arc<_>;
+                    let question = Question { id, method, params, to };
+                    let exchange = match on {
+                        On::Request(exchange) => Some(exchange),
+                        On::Listener(_) => None,
+                    };
+                    self.desk.ask(exchange, question);
+                }
+            }
+        }
+        Ok(answered)
+    }
+
+    /// While the client reads slowly, nothing more is read of its stream.
+    async fn told(&self, mut told: Told, on: On<'_>) {
+        match on {
+            On::Request(exchange) => {
+                if let Some(told) = self.desk.told_to(exchange, told) {
+                    exchange.told.put(told).await;
+                }
+            }
+            On::Listener(listener) => {
+                told.params.as_mut().and_then(desk::subscription);
+                if told.method == ACKNOWLEDGED || listener.wants(&told) {
+                    self.desk.changed(&told);
+                    listener.told.put(told).await;
+                } else {
+                    self.desk.unheard_note();
+                }
+            }
+        }
+    }
+
+    /// Reads a stream to its end after the answer, when that is near: the connection can be used
+    /// again then. Whatever else is answered there counts for nothing.
+    fn finish(self: &Arc<Self>, mut stream: Stream, mut place: Place) {
+        let http = Arc::clone(self);
+        tokio::spawn(async move {
+            let limits = UpstreamLimits { message: AFTER, ..http.limits };
+            let rest = async {
+                let mut read = 0;
+                while let Ok(data) = stream.next(limits, &mut place).await {
+                    read += data.len();
+                    let more = serde_json::from_slice::<Value>(&data).unwrap_or_default();
+                    if more.get("method").is_none() {
+                        http.desk.stray_answer();
+                    }
+                    if read > AFTER {
+                        break;
+                    }
+                }
+            };
+            let _ = tokio::time::timeout(AFTER_WAIT, rest).await;
+        });
     }
 }

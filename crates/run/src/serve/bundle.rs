@@ -152,9 +152,7 @@ impl Served {
             Standing::Open(open) => Some(Arc::clone(open)),
             _ => None,
         };
-        let looked = spawn_blocking(move || next(&wish, open.as_ref())).await;
-        let next = looked.unwrap_or_else(|error| Err(Error::Backend(error.to_string())));
-        let standing = match next {
+        let standing = match next(wish, open).await {
             Ok(open) => Standing::Open(open),
             Err(error) => {
                 let refused = Refused::of(&error, &self.wish.request.project);
@@ -289,17 +287,30 @@ impl Served {
 }
 
 /// What is to be served now: the session that is open, where nothing that it stands on is another.
-fn next(wish: &Wish, open: Option<&Arc<Open>>) -> Result<Arc<Open>, Error> {
-    let plan = Plan::serving(&wish.request, wish.words.clone());
-    match (plan, open) {
-        (Ok(plan), Some(open)) if plan.same(&open.plan) => Ok(Arc::clone(open)),
-        (Ok(plan), _) => Open::begin(plan, wish),
+async fn next(wish: Wish, open: Option<Arc<Open>>) -> Result<Arc<Open>, Error> {
+    let begin = wish.clone();
+    let looking = spawn_blocking(move || plan(&wish, open));
+    match looking.await.unwrap_or_else(|error| Err(Error::Backend(error.to_string())))? {
+        Next::Same(open) => Ok(open),
+        Next::Other(plan) => Open::begin(*plan, &begin).await,
+    }
+}
+
+enum Next {
+    Same(Arc<Open>),
+    Other(Box<Plan>),
+}
+
+fn plan(wish: &Wish, open: Option<Arc<Open>>) -> Result<Next, Error> {
+    match (Plan::serving(&wish.request, wish.words.clone()), open) {
+        (Ok(plan), Some(open)) if plan.same(&open.plan) => Ok(Next::Same(open)),
+        (Ok(plan), _) => Ok(Next::Other(Box::new(plan))),
         // A reload that fails keeps the rules that hold, for a bundle that is trusted still.
         (Err(error @ Error::Policy(ringfence_policy::Error::Machine(_))), Some(open))
             if open.plan.store.still(&open.plan.bundle) =>
         {
             (wish.say)(&format!("the rules stay as they were: {error}"));
-            Ok(Arc::clone(open))
+            Ok(Next::Same(open))
         }
         (Err(error), _) => Err(error),
     }

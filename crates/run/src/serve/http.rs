@@ -130,6 +130,7 @@ fn served(folder: &Folder, listen: &Listen) -> Arc<Served> {
         words: listen.words.clone(),
         toolset: None,
         drain: listen.drain,
+        notices: true,
         say: Arc::clone(&listen.say),
     })
 }

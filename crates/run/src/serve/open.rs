@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ringfence_approval::Channel;
 use ringfence_egress::Proxy;
 use ringfence_gateway::{Caller, Gateway, Lease, LeaseBook, Parts, Stop};
 use ringfence_mcp::Backend;
 use ringfence_record::{Event, Kind, Recorder, RunId};
-use ringfence_secrets::Resolver;
+use ringfence_secrets::{Resolver, SignIns};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::refused::Refused;
@@ -18,7 +20,9 @@ use super::{Which, Wish, told};
 use crate::execute::EndedBy;
 use crate::launch::{Alive, Launching};
 use crate::live::Book;
+use crate::rooms::Rooms;
 use crate::session::Session;
+use crate::terminal::Notice;
 use crate::{Error, Plan};
 
 /// What is cancelled has so long to say so.
@@ -39,6 +43,11 @@ impl Ending {
     pub(super) fn new(by: EndedBy, detail: impl Into<String>) -> Self {
         Self { by, detail: Some(detail.into()) }
     }
+
+    /// Where the error says all there is to say.
+    fn none() -> Self {
+        Self { by: EndedBy::Error, detail: None }
+    }
 }
 
 /// An open session.
@@ -48,6 +57,7 @@ pub(super) struct Open {
     pub(super) recorder: Recorder,
     pub(super) halt: Stop,
     gateway: Arc<Gateway>,
+    rooms: Rooms,
     toolset: Option<String>,
     backends: Mutex<HashMap<Which, Arc<dyn Backend>>>,
     /// Ends the servers' proxies.
@@ -84,28 +94,27 @@ impl Drop for Use {
 }
 
 impl Open {
-    /// Opens a record and a gateway. Starts, contacts and resolves nothing. To be called where
-    /// waiting for the disk is no harm, within the runtime that the servers' tasks are to run on.
-    pub(super) fn begin(plan: Plan, wish: &Wish) -> Result<Arc<Self>, Error> {
-        let mode = "GATEWAY / the client is outside any sandbox".to_owned();
-        let session = Session::open(&plan, Kind::Serve, mode)?;
-        let begun = Self::assemble(&plan, &session);
-        let (gateway, alive, stop, halt) = match begun {
-            Ok(begun) => begun,
-            Err(error) => {
-                return session.close(Err(error), |_: &Arc<Self>| Event::RunFinished {
-                    status: 255,
-                    ended_by: EndedBy::Error.word().into(),
-                    detail: None,
-                });
-            }
+    /// Opens a record and a gateway. Starts, contacts and resolves nothing, but the machine's own
+    /// database, where the rules want one.
+    pub(super) async fn begin(plan: Plan, wish: &Wish) -> Result<Arc<Self>, Error> {
+        let opening = spawn_blocking(move || {
+            let mode = "GATEWAY / the client is outside any sandbox".to_owned();
+            Session::open(&plan, Kind::Serve, mode).map(|session| (plan, session))
+        });
+        let opened = opening.await.unwrap_or_else(|error| Err(Error::Backend(error.to_string())));
+        let (plan, session) = opened?;
+        let assembled = match Self::assemble(&plan, &session, wish).await {
+            Ok(assembled) => assembled,
+            Err(error) => return session.close(Err(error), |_: &Arc<Self>| ended(&Ending::none())),
         };
+        let Assembled { gateway, alive, stop, halt, rooms } = assembled;
         Ok(Arc::new(Self {
             run: session.run.clone(),
             recorder: session.recorder.clone(),
             plan,
             halt,
             gateway,
+            rooms,
             toolset: wish.toolset.clone(),
             backends: Mutex::default(),
             stop,
@@ -116,12 +125,15 @@ impl Open {
         }))
     }
 
-    fn assemble(plan: &Plan, session: &Session) -> Result<Assembled, Error> {
+    async fn assemble(plan: &Plan, session: &Session, wish: &Wish) -> Result<Assembled, Error> {
         let recorder = &session.recorder;
         let (stop, stopped) = watch::channel(false);
         let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
         let secrets =
             Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
+        // There is no terminal of the agent's here: people are asked by commands and webhooks.
+        let near = wish.notices.then(|| Arc::new(Notice) as Arc<dyn Channel>);
+        let rooms = Rooms::open(plan, &session.run, recorder, near).await?;
         let launcher = Launching::new(
             plan,
             &session.run,
@@ -139,13 +151,14 @@ impl Open {
             ruleset: Arc::clone(&plan.ruleset),
             recorder: recorder.clone(),
             secrets,
+            signins: SignIns::new(&plan.home),
             launcher: Arc::new(launcher),
-            approver: None,
-            purse: None,
+            approver: rooms.approver(),
+            purse: rooms.purse(),
             stop: halt.clone(),
             leases: Some(Arc::new(Leases(Book::new(&plan.home, &session.run)))),
         });
-        Ok((gateway, alive, stop, halt))
+        Ok(Assembled { gateway, alive, stop, halt, rooms })
     }
 
     /// Begins a request. `None` when the session is closing.
@@ -226,21 +239,30 @@ impl Open {
         self.gateway.close().await;
         let _ = timeout(SERVERS, alive.none()).await;
         self.stop.send_replace(true);
-        let halted = self.halt.asked();
-        let closed = tokio::task::spawn_blocking(move || {
-            session.close(Ok(()), |()| Event::RunFinished {
-                status: 0,
-                ended_by: ending.by.word().into(),
-                detail: halted.map(|halt| halt.detail).or(ending.detail),
-            })
-        });
+        self.rooms.close().await;
+        let closed = spawn_blocking(move || session.close(Ok(()), |()| ended(&ending)));
         let closed = closed.await;
         self.closed.send_replace(true);
         closed.unwrap_or_else(|error| Err(Error::Backend(error.to_string())))
     }
 }
 
-type Assembled = (Arc<Gateway>, Alive, watch::Sender<bool>, Stop);
+/// What a session stands on.
+struct Assembled {
+    gateway: Arc<Gateway>,
+    alive: Alive,
+    stop: watch::Sender<bool>,
+    halt: Stop,
+    rooms: Rooms,
+}
+
+fn ended(ending: &Ending) -> Event {
+    Event::RunFinished {
+        status: 0,
+        ended_by: ending.by.word().into(),
+        detail: ending.detail.clone(),
+    }
+}
 
 /// The gateway's side of the table of leases.
 struct Leases(Book);

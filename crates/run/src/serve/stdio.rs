@@ -1,5 +1,6 @@
 //! `ringfence mcp`: one client over stdin and stdout, for as long as it and its program live.
 
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ async fn serve(mcp: Mcp, which: Which) -> Result<(), Error> {
         words: mcp.words,
         toolset: mcp.toolset,
         drain: DRAIN,
+        // On a terminal an agent may have drawn its own screen.
+        notices: !std::io::stderr().is_terminal(),
         say: mcp.say,
     };
     let served = Served::new(wish);

@@ -74,11 +74,12 @@ async fn answers_that_an_http_server_does_not_accept_are_few() {
                 };
                 let message: Value = body;
                 let (kind, reply) = match message["method"].as_str() {
-                    Some("server/discover") => {
-                        let hello =
-                            json!({"supportedVersions": ["2026-07-28"], "capabilities": {}});
+                    Some("server/discover") => ("text/plain", Vec::new()),
+                    Some("initialize") => {
+                        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}});
                         ("application/json", answer(&message, hello))
                     }
+                    Some("notifications/initialized") => ("text/plain", Vec::new()),
                     Some("tools/call") => {
                         let ping = |n| {
                             let ping = json!({"jsonrpc": "2.0", "id": n, "method": "ping"});
