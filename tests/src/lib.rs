@@ -3,11 +3,13 @@
 
 mod agent;
 pub mod authority;
+mod client;
 mod desk;
 mod events;
 mod forge;
 mod githost;
 mod house;
+pub mod http;
 mod keychain;
 mod output;
 mod program;
@@ -18,6 +20,7 @@ mod who;
 
 pub use agent::Cases;
 pub use authority::Authority;
+pub use client::{StdioClient, eventually, names, stateless};
 pub use events::{Events, field};
 pub use forge::{Forged, Key, framed, header};
 pub use githost::GitHost;
