@@ -30,6 +30,7 @@ mod cmd_store;
 mod cmd_trust;
 mod cmd_validate;
 mod cmd_verify;
+mod conformance_client;
 mod house;
 mod real_agent;
 mod redteam_archives;
