@@ -38,6 +38,7 @@ mod cmd_validate;
 mod cmd_verify;
 mod cmd_webhook;
 mod conformance;
+mod conformance_client;
 mod house;
 mod real_agent;
 mod redteam_approvals;
