@@ -32,6 +32,7 @@ mod cmd_store;
 mod cmd_trust;
 mod cmd_validate;
 mod cmd_verify;
+mod conformance;
 mod house;
 mod real_agent;
 mod redteam_archives;
