@@ -3,6 +3,7 @@
 
 mod agent;
 pub mod authority;
+pub mod conformance;
 pub mod conformance_auth;
 mod desk;
 mod events;
@@ -15,6 +16,7 @@ mod postgres;
 mod program;
 mod project;
 mod spender;
+mod screen;
 mod testnet;
 mod upstream;
 mod who;
@@ -31,6 +33,7 @@ pub use postgres::Postgres;
 pub use program::{PYTHON, program};
 pub use project::Project;
 pub use spender::{Budgeted, Ledger, Spent};
+pub use screen::Screen;
 pub use testnet::{Sighting, TestNet};
 pub use upstream::{Seen, Upstream};
 pub use who::{Who, each_user};

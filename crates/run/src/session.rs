@@ -44,7 +44,8 @@ impl<'p> Session<'p> {
                 command: plan.program.args.clone(),
             },
         )?;
-        let _ = recorder.commit_blocking(Event::RunStarted {
+        // On disk with the first event that somebody waits for, before anything is released.
+        recorder.note(Event::RunStarted {
             project: plan.project().display().to_string(),
             consent: plan.bundle.consent().to_string(),
             backend: plan.backend.name().into(),

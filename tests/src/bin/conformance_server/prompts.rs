@@ -7,9 +7,7 @@ use crate::questions::{elicit, form};
 use crate::resources::PNG;
 
 pub(crate) fn list() -> Value {
-    let argument = |name: &str, description: &str| {
-        json!({ "name": name, "description": description, "required": true })
-    };
+    let argument = |name: &str, description: &str| json!({ "name": name, "description": description, "required": true });
     json!([
         { "name": "test_simple_prompt", "description": "A prompt without arguments" },
         {
