@@ -3,6 +3,7 @@
 
 mod agent;
 pub mod authority;
+mod client;
 pub mod conformance;
 pub mod conformance_auth;
 mod desk;
@@ -10,6 +11,7 @@ mod events;
 mod forge;
 mod githost;
 mod house;
+pub mod http;
 mod keychain;
 mod output;
 mod postgres;
@@ -23,6 +25,7 @@ mod who;
 
 pub use agent::Cases;
 pub use authority::Authority;
+pub use client::{StdioClient, eventually, names, stateless};
 pub use events::{Events, field};
 pub use forge::{Forged, Key, framed, header};
 pub use githost::GitHost;

@@ -65,6 +65,10 @@ pub(crate) enum Command {
     Logout(commands::logout::Logout),
     /// Run an agent in a sandbox: its only ways out are proxy and gates
     Run(Run),
+    /// Serve this project's tools to an agent CLI on this machine, over stdio
+    Mcp(commands::mcp::Mcp),
+    /// Serve projects' tools to many clients over HTTP, and keep their tokens
+    Gateway(commands::gateway::Gateway),
     Policy(commands::policy::Policy),
     /// See the calls that wait for you, and say yes or no
     Approvals(commands::approvals::Approvals),
@@ -240,6 +244,7 @@ impl Args {
             | Command::Receive(commands::Receive { json, .. })
             | Command::Audit(Audit { verb: AuditVerb::Verify(Verify { json, .. }) }) => *json,
             Command::Policy(policy) => policy.json(),
+            Command::Gateway(gateway) => gateway.json(),
             Command::Fetch(fetch) => fetch.json,
             Command::Store(store) => store.json(),
             Command::Library(library) => library.json(),
