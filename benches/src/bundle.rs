@@ -12,6 +12,7 @@ use crate::Result;
 pub(crate) struct Bundle {
     root: TempDir,
     program: PathBuf,
+    home: PathBuf,
 }
 
 impl Bundle {
@@ -26,6 +27,15 @@ impl Bundle {
         manifest: &str,
         fill: impl FnOnce(&Path) -> std::io::Result<()>,
     ) -> Result<Self> {
+        Self::at(program, manifest, fill, None)
+    }
+
+    fn at(
+        program: &Path,
+        manifest: &str,
+        fill: impl FnOnce(&Path) -> std::io::Result<()>,
+        home: Option<&Path>,
+    ) -> Result<Self> {
         let root = tempfile::Builder::new()
             .prefix("ringfence-bench-")
             .tempdir()
@@ -34,14 +44,27 @@ impl Bundle {
         fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
         fs::write(folder.join("ringfence.toml"), manifest).map_err(|e| e.to_string())?;
         fill(&folder).map_err(|e| e.to_string())?;
-        let bundle = Self { root, program: program.to_owned() };
+        let home = home.map_or_else(|| root.path().join("home"), Path::to_owned);
+        let bundle = Self { root, program: program.to_owned(), home };
         bundle.must(&["lock"])?;
-        let preview = bundle.must(&["trust", "--preview", "--json"])?;
+        bundle.trust()?;
+        Ok(bundle)
+    }
+
+    /// As [`Bundle::new`], with what its servers offer pinned, and the machine's folder elsewhere.
+    pub(crate) fn pinned(program: &Path, manifest: &str, home: Option<&Path>) -> Result<Self> {
+        let bundle = Self::at(program, manifest, |_| Ok(()), home)?;
+        bundle.must(&["lock", "--tools"])?;
+        bundle.trust()?;
+        Ok(bundle)
+    }
+
+    fn trust(&self) -> Result {
+        let preview = self.must(&["trust", "--preview", "--json"])?;
         let preview: serde_json::Value =
             serde_json::from_str(&preview).map_err(|e| e.to_string())?;
         let digest = preview["review_digest"].as_str().ok_or("the preview names no digest")?;
-        bundle.must(&["trust", "--yes", "--consented", digest])?;
-        Ok(bundle)
+        self.must(&["trust", "--yes", "--consented", digest]).map(|_| ())
     }
 
     /// The project folder.
@@ -53,7 +76,7 @@ impl Bundle {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("-C").arg(self.project()).args(args);
-        command.env("RINGFENCE_HOME", self.root.path().join("home")).stdin(Stdio::null());
+        command.env("RINGFENCE_HOME", &self.home).stdin(Stdio::null());
         command
     }
 

@@ -1,13 +1,15 @@
-//! Benchmarks: `ringfence-benches PROGRAM NPM_FOLDER [--rounds N]`, started by `cargo xtask bench`;
-//! `lock` in place of the folder measures the check of locks alone.
-//! `ringfence-benches policy` measures the rules alone, which needs neither.
+//! Benchmarks: `ringfence-benches PROGRAM TOOLS [SECTION...] [--rounds N] [--json]`, started by
+//! `cargo xtask bench`; TOOLS is the folder that `cargo xtask install` fills. Sections: `start`,
+//! `memory`, `lock`, `policy`, `gateway`; all of them when none is named.
 //!
 //! Everything compared runs in the same rounds, one after the other, so that a busy machine is busy
 //! for all. Figures are medians; a missed target is said, and is no failure.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark talks to a person")]
+#![allow(clippy::disallowed_methods, reason = "it dials servers that it started itself")]
 
 mod bundle;
+mod gateway;
 mod lock;
 mod memory;
 mod policy;
@@ -31,19 +33,32 @@ struct Figure {
     met: bool,
 }
 
+/// What the person asked for.
+struct Wanted {
+    program: PathBuf,
+    tools: PathBuf,
+    sections: Vec<String>,
+    rounds: usize,
+    json: bool,
+}
+
+/// All sections, in the order in which they run.
+const SECTIONS: &[&str] = &["start", "memory", "lock", "policy", "gateway"];
+
 fn main() -> ExitCode {
-    match all() {
-        Ok(figures) => {
-            println!("\n| figure | measured | target | met |\n|---|---|---|---|");
-            for f in &figures {
-                println!(
-                    "| {} | {} | {} | {} |",
-                    f.name,
-                    f.measured,
-                    f.target,
-                    if f.met { "yes" } else { "NO" }
-                );
+    let part = std::env::args().nth(1).and_then(|word| gateway::part(&word));
+    if let Some(done) = part {
+        return match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                eprintln!("ringfence-benches: {why}");
+                ExitCode::FAILURE
             }
+        };
+    }
+    match wanted().and_then(|wanted| Ok((measure(&wanted)?, wanted.json))) {
+        Ok((figures, json)) => {
+            show(&figures, json);
             ExitCode::SUCCESS
         }
         Err(why) => {
@@ -53,27 +68,68 @@ fn main() -> ExitCode {
     }
 }
 
-fn all() -> Result<Vec<Figure>> {
-    let mut args = std::env::args_os().skip(1);
-    if std::env::args_os().nth(1).is_some_and(|first| first == "policy") {
-        return policy::measure();
+fn show(figures: &[Figure], json: bool) {
+    println!("\n| figure | measured | target | met |\n|---|---|---|---|");
+    for f in figures {
+        let met = if f.met { "yes" } else { "NO" };
+        println!("| {} | {} | {} | {met} |", f.name, f.measured, f.target);
     }
+    if json {
+        // The last line, for programs.
+        let all: Vec<_> = figures
+            .iter()
+            .map(|f| {
+                serde_json::json!({
+                    "figure": f.name, "measured": f.measured, "target": f.target, "met": f.met,
+                })
+            })
+            .collect();
+        println!("{}", serde_json::json!({ "version": 1, "figures": all }));
+    }
+}
+
+fn wanted() -> Result<Wanted> {
+    let mut args = std::env::args_os().skip(1);
     let program = PathBuf::from(args.next().ok_or("the program is not named")?);
-    let npm = PathBuf::from(args.next().ok_or("the npm folder is not named")?);
-    let mut rounds = 30;
-    while let Some(flag) = args.next() {
-        let value = args.next().and_then(|v| v.to_string_lossy().parse().ok());
-        match (flag.to_str(), value) {
-            (Some("--rounds"), Some(n)) if n >= 20 => rounds = n,
-            _ => return Err("only `--rounds N`, at least 20".into()),
+    let tools = PathBuf::from(args.next().ok_or("the folder of tools is not named")?);
+    let mut wanted = Wanted { program, tools, sections: Vec::new(), rounds: 30, json: false };
+    while let Some(word) = args.next() {
+        match word.to_str() {
+            Some("--json") => wanted.json = true,
+            Some("--rounds") => {
+                wanted.rounds = args
+                    .next()
+                    .and_then(|v| v.to_string_lossy().parse().ok())
+                    .filter(|n| *n >= 20)
+                    .ok_or("`--rounds N`, at least 20")?;
+            }
+            Some(name) if SECTIONS.contains(&name) => wanted.sections.push(name.to_owned()),
+            _ => {
+                return Err(format!(
+                    "`{}` is no section: {}, or `--rounds N`, `--json`",
+                    word.display(),
+                    SECTIONS.join(", ")
+                ));
+            }
         }
     }
-    if npm.as_os_str() == "lock" {
-        return lock::measure(&program, rounds);
+    Ok(wanted)
+}
+
+fn measure(wanted: &Wanted) -> Result<Vec<Figure>> {
+    let Wanted { program, tools, rounds, .. } = wanted;
+    let mut figures = Vec::new();
+    for section in SECTIONS {
+        if !wanted.sections.is_empty() && !wanted.sections.iter().any(|s| s == section) {
+            continue;
+        }
+        match *section {
+            "start" => figures.extend(start::measure(program, tools, *rounds)?),
+            "memory" => figures.push(memory::measure(program)?),
+            "lock" => figures.extend(lock::measure(program, *rounds)?),
+            "policy" => figures.extend(policy::measure()?),
+            _ => figures.extend(gateway::measure(program, tools, *rounds)?),
+        }
     }
-    let mut figures = start::measure(&program, &npm, rounds)?;
-    figures.push(memory::measure(&program)?);
-    figures.extend(lock::measure(&program, rounds)?);
-    figures.extend(policy::measure()?);
     Ok(figures)
 }

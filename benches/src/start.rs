@@ -10,9 +10,9 @@ use crate::{Figure, Result};
 const MANIFEST: &str = "version = 1\n\n[agent]\nname = \"bench\"\n";
 
 /// Runs all of them in turn, round after round.
-pub(crate) fn measure(program: &Path, npm: &Path, rounds: usize) -> Result<Vec<Figure>> {
+pub(crate) fn measure(program: &Path, tools: &Path, rounds: usize) -> Result<Vec<Figure>> {
     let bundle = Bundle::new(program, MANIFEST)?;
-    let modules = npm.join("node_modules");
+    let modules = tools.join("npm/node_modules");
     let plain = || Command::new("true");
     let bwrap = || {
         let mut command = Command::new("bwrap");

@@ -22,6 +22,6 @@ pub(crate) fn run(rest: &[String]) -> Result {
     ))?;
     let folder = programs("release")?;
     let mut bench = command(&folder.join("ringfence-benches").display().to_string(), &[]);
-    bench.arg(folder.join("ringfence")).arg(installed.npm).args(rest);
+    bench.arg(folder.join("ringfence")).arg(installed.tools).args(rest);
     sh::run(&mut bench)
 }

@@ -1,6 +1,28 @@
 //! Did a person say yes to this call?
+//!
+//! A [`Desk`] keeps the questions of one run in the shared state database, where any process of this
+//! machine's user can answer them ([`Questions`]), and asks its [`Channel`]s: the terminal that runs
+//! the agent, signed webhooks ([`Webhook`]). An answer counts once, for the question that was asked,
+//! while it waits.
 
 #![forbid(unsafe_code)]
+
+mod bound;
+mod decision;
+mod desk;
+mod error;
+mod poke;
+mod questions;
+mod ticket;
+mod webhook;
+
+pub use bound::digest;
+pub use decision::{Decision, Verdict};
+pub use desk::{Channel, Desk, MOST_PENDING, Parts};
+pub use error::Error;
+pub use questions::{Answer, Kept, Questions, Standing};
+pub use ticket::{SHOWN, Ticket};
+pub use webhook::{Post, Posted, Received, Webhook, check_url, is_loopback, public_text};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -42,6 +42,7 @@ mod present;
 mod programs;
 mod reserved;
 mod schema;
+mod shown;
 mod snapshot;
 mod source;
 mod template;
@@ -50,7 +51,7 @@ mod tree;
 mod write;
 
 pub use beside::Beside;
-pub use consent::{Three, consent_of, read_three};
+pub use consent::{Three, consent_of, read_three, three_paths};
 pub use decode::{Table, Value};
 pub use diagnostic::{Diagnostic, Place, Severity};
 pub use digest::Digest;
@@ -86,6 +87,7 @@ pub use programs::{
 };
 pub use reserved::reserved_variable;
 pub use schema::schema;
+pub use shown::{shown, shown_line};
 pub use snapshot::{Drift, Reason, Snapshot};
 pub use text::first_invisible;
 pub use write::{write_first, write_layer, write_lock};

@@ -12,6 +12,7 @@ use std::path::Path;
 use keyed::Quoting;
 
 mod chance;
+mod finder;
 mod keyed;
 pub(crate) mod manifest;
 mod shapes;

@@ -74,7 +74,8 @@ name!(
     Id,
     "name",
     is_id,
-    "expected 1 to 63 of a-z, 0-9, `-` and `_`, beginning with a letter or digit, without `__`"
+    "expected 1 to 63 of a-z, 0-9, `-` and `_`, beginning with a letter or digit, without `__` and \
+     not ending with `_`"
 );
 
 name!(
@@ -116,7 +117,9 @@ fn is_id(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_'))
         && text.as_bytes()[0].is_ascii_alphanumeric()
+        // The first `__` of `<server>__<tool>` ends the server's name.
         && !text.contains("__")
+        && !text.ends_with('_')
 }
 
 fn is_tool(text: &str) -> bool {

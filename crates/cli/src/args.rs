@@ -33,7 +33,7 @@ First steps in a project:
 
 Exit status: 0 fine; 1 a file or argument needs mending; 2 wrong usage; 3 refused by trust or
 policy; 255 an error of Ringfence or the machine. `run` returns the agent's own status, 124 when a
-limit ended it, 128+n when signal n did.
+limit, or an approval that nobody answered, ended it, 128+n when signal n did.
 
 Environment: RINGFENCE_HOME is the machine's state (default ~/.ringfence); NO_COLOR is honoured.";
 
@@ -59,9 +59,23 @@ pub(crate) enum Command {
     Set(commands::set::Set),
     /// Keep values for the names that bundles refer to
     Secret(commands::secret::Secret),
+    /// Sign in to a remote server of a trusted bundle, with a browser
+    Login(commands::login::Login),
+    /// Give a server's tokens back, and forget them
+    Logout(commands::logout::Logout),
     /// Run an agent in a sandbox: its only ways out are proxy and gates
     Run(Run),
+    /// Serve this project's tools to an agent CLI on this machine, over stdio
+    Mcp(commands::mcp::Mcp),
+    /// Serve projects' tools to many clients over HTTP, and keep their tokens
+    Gateway(commands::gateway::Gateway),
     Policy(commands::policy::Policy),
+    /// See the calls that wait for you, and say yes or no
+    Approvals(commands::approvals::Approvals),
+    /// Show what priced calls cost, and what is left of each cap
+    Spend(commands::spend::Spend),
+    /// Keys for the endpoint that answers approvals elsewhere
+    Webhook(commands::webhook::Webhook),
     /// List the runs that are alive
     Ps(Ps),
     /// Stop a run and wait until its evidence is sealed
@@ -135,6 +149,10 @@ pub(crate) struct Run {
     /// End with one line of JSON on stdout (with --plan: print the plan as JSON)
     #[arg(long)]
     pub(crate) json: bool,
+    /// Ask nobody on this terminal: calls that need an approval wait for `ringfence approvals` or a
+    /// webhook, and the agent has the terminal to itself
+    #[arg(long)]
+    pub(crate) no_prompt: bool,
     /// The command, instead of the manifest's
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
@@ -213,6 +231,8 @@ impl Args {
             | Command::Show(Show { json, .. })
             | Command::Lock(Lock { json, .. })
             | Command::Trust(commands::trust::Trust { json, .. })
+            | Command::Login(commands::login::Login { json, .. })
+            | Command::Logout(commands::logout::Logout { json, .. })
             | Command::Diff(commands::diff::Diff { json, .. })
             | Command::Set(commands::set::Set { json, .. })
             | Command::Run(Run { json, .. })
@@ -224,12 +244,16 @@ impl Args {
             | Command::Receive(commands::Receive { json, .. })
             | Command::Audit(Audit { verb: AuditVerb::Verify(Verify { json, .. }) }) => *json,
             Command::Policy(policy) => policy.json(),
+            Command::Gateway(gateway) => gateway.json(),
             Command::Fetch(fetch) => fetch.json,
             Command::Store(store) => store.json(),
             Command::Library(library) => library.json(),
             Command::Publisher(publisher) => publisher.json(),
             Command::Registry(registry) => registry.json(),
             Command::Secret(secret) => secret.json(),
+            Command::Approvals(approvals) => approvals.json(),
+            Command::Spend(spend) => spend.json,
+            Command::Webhook(webhook) => webhook.json(),
             _ => false,
         }
     }

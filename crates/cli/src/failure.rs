@@ -121,8 +121,19 @@ through_run!(
     ringfence_policy::Error,
     ringfence_record::Error,
     ringfence_secrets::Error,
-    ringfence_identity::Error
+    ringfence_identity::Error,
+    ringfence_state::Error,
+    ringfence_approval::Error
 );
+
+impl From<ringfence_spend::Error> for Failure {
+    fn from(error: ringfence_spend::Error) -> Self {
+        match error {
+            ringfence_spend::Error::State(error) => error.into(),
+            error => Self::user(error.to_string()),
+        }
+    }
+}
 
 /// Bytes from elsewhere.
 impl From<ringfence_library::Error> for Failure {

@@ -1,16 +1,18 @@
 //! One decision: its steps in order, then its event, and a permit when it allowed.
 
+use std::time::Instant;
+
 use ringfence_bundle::{ServerId, json_digest};
 use ringfence_policy::{Decision, Layer};
 use ringfence_record::{Event, Outcome, Step};
-use serde_json::Value;
 
-use crate::Gateway;
-use crate::call::JudgedRequest;
+use crate::call::{JudgedRequest, Settling};
 use crate::error::{Error, Refusal};
 use crate::permit::CallPermit;
 use crate::seams::Journal;
+use crate::stop::Halt;
 use crate::tools::{Pin, Verdict, bad_name, shown};
+use crate::{Caller, Gateway};
 
 /// The steps taken so far. Nothing is asked after the first refusal.
 #[derive(Debug, Default)]
@@ -24,9 +26,14 @@ impl Course {
         self.refusal.is_none()
     }
 
-    fn allow(&mut self, check: &str, rule: impl Into<String>) {
+    pub(crate) fn allow(&mut self, check: &str, rule: impl Into<String>) {
         let step = Step { check: check.into(), outcome: Outcome::Allowed, rule: rule.into() };
         self.steps.push(step);
+    }
+
+    /// Less than was asked for, which refuses nothing else.
+    pub(crate) fn withhold(&mut self, check: &str, rule: String) {
+        self.steps.push(Step { check: check.into(), outcome: Outcome::Refused, rule });
     }
 
     pub(crate) fn refuse(&mut self, check: &str, layer: Layer, rule: &str, next: &str) {
@@ -43,7 +50,7 @@ impl Course {
         self.refusal.get_or_insert(Refusal { check, rule, layer: layer.into(), next });
     }
 
-    fn judged(&mut self, check: &str, decision: Decision) {
+    pub(crate) fn judged(&mut self, check: &str, decision: Decision) {
         if decision.allowed {
             self.allow(check, decision.rule);
             return;
@@ -63,8 +70,8 @@ impl Course {
 }
 
 impl Gateway {
-    /// Trust, then what the server's declaration and the rules say. Contacts nobody.
-    pub(crate) fn first_steps(&self, server: &ServerId, request: &JudgedRequest) -> Course {
+    /// The first step of every decision.
+    pub(crate) fn trusted(&self) -> Course {
         let mut course = Course::default();
         if !self.trust.holds() {
             let rule = "the bundle is no longer what was trusted";
@@ -72,21 +79,51 @@ impl Gateway {
             return course;
         }
         course.allow("trust", "the bundle is what was trusted");
-        let Some(declared) = self.servers.get(server) else {
+        if let Some(Halt { limit, detail }) = self.stop.asked() {
+            let rule = format!("the run is being stopped: {detail}");
+            course.refuse(limit, Layer::Declared, &rule, "begin a new run");
+        }
+        course
+    }
+
+    /// Trust, and whether there is such a server that is what the lock says.
+    pub(crate) fn declared_steps(&self, server: &ServerId) -> Course {
+        let mut course = self.trusted();
+        if !course.is_open() {
+            return course;
+        }
+        if !self.servers.contains_key(server) {
             let rule = format!("no server {server} is declared");
             course.refuse("server", Layer::Declared, &rule, "declare it in ringfence.toml");
+        } else if let Some(rule) = self.upstreams.stranger(server) {
+            course.refuse("pin", Layer::Bundle, &rule, "ringfence lock --check --tools");
+        }
+        course
+    }
+
+    /// Trust, then what the server's declaration and the rules say. Contacts nobody. `rounds` is how
+    /// often a question of the server was answered.
+    pub(crate) fn first_steps(
+        &self,
+        server: &ServerId,
+        request: &JudgedRequest,
+        rounds: usize,
+    ) -> Course {
+        let mut course = self.declared_steps(server);
+        let Some(declared) = self.servers.get(server).filter(|_| course.is_open()) else {
             return course;
         };
-        if let Some(rule) = self.upstreams.stranger(server) {
-            course.refuse("pin", Layer::Bundle, &rule, "ringfence lock --check --tools");
+        if let Some(key) = request.rides().filter(|_| rounds == 0) {
+            let rule = format!("{}: the server has asked nothing that it answers", shown(key));
+            course.refuse("arguments", Layer::Builtin, &rule, "send the request without it");
             return course;
         }
         match request.method.as_str() {
             "initialize" | "server/discover" => course.allow("methods", "the handshake passes"),
             "tools/list" => course.allow("methods", "tools/list passes, filtered"),
             "subscriptions/listen" => {
-                let rule = "subscriptions are not carried";
-                course.refuse("methods", Layer::Builtin, rule, "ask for the list again instead");
+                let rule = "a subscription is a stream, not a request";
+                course.refuse("methods", Layer::Builtin, rule, "open it at the door");
             }
             method if method.starts_with("notifications/") => {
                 let rule = "a notification is no request: it has no id";
@@ -125,32 +162,13 @@ impl Gateway {
         course
     }
 
-    /// Pin and approval of a tool call.
-    pub(crate) fn last_steps(
-        &self,
-        course: &mut Course,
-        server: &ServerId,
-        request: &JudgedRequest,
-        verdict: Verdict,
-    ) {
-        let tool = request.tool().unwrap_or_default();
-        let Verdict { pin, layer, rule } = verdict;
-        if pin != Pin::Same {
+    /// What the pin says of a tool call.
+    pub(crate) fn pinned(&self, course: &mut Course, server: &ServerId, request: &JudgedRequest) {
+        let Verdict { pin, layer, rule } = self.pin(server, request.tool().unwrap_or_default());
+        if pin == Pin::Same {
+            course.allow("pin", rule);
+        } else {
             course.refuse("pin", layer, &rule, "ringfence lock --check --tools");
-            return;
-        }
-        course.allow("pin", rule);
-        let empty = Value::Object(serde_json::Map::new());
-        let arguments = request.arguments().unwrap_or(&empty);
-        match self.judge.approval(server, tool, arguments) {
-            None => course.allow("approval", "no approval rule matches"),
-            Some(rule) => {
-                let rule = format!(
-                    "{rule}: needs an approval, and this version has no way to ask for one"
-                );
-                let next = "remove the approval rule, or do it yourself";
-                course.refuse("approval", Layer::Declared, &rule, next);
-            }
         }
     }
 
@@ -161,7 +179,7 @@ impl Gateway {
         call: u64,
         course: Course,
         server: &ServerId,
-        request: JudgedRequest,
+        request: &JudgedRequest,
     ) -> Result<CallPermit, Error> {
         let outcome = if course.is_open() { Outcome::Allowed } else { Outcome::Refused };
         let event = Event::CallDecided {
@@ -178,7 +196,33 @@ impl Gateway {
         let evidence = written.map_err(|detail| Error::Record { detail })?;
         match course.refusal {
             Some(refusal) => Err(refusal.into()),
-            None => Ok(CallPermit::new(server.clone(), request.method, request.params, evidence)),
+            None => {
+                let (method, params) = (request.method.clone(), request.params.clone());
+                Ok(CallPermit::new(server.clone(), method, params, evidence))
+            }
         }
+    }
+
+    /// Decides on a request that the gateway answers itself, and records it. It may by a rule, or may
+    /// not by check, layer, rule and what to do.
+    pub(crate) async fn own(
+        &self,
+        caller: &Caller,
+        request: &JudgedRequest,
+        ruled: Result<&str, (&str, Layer, &str, &str)>,
+    ) -> Result<(), Error> {
+        let mut course = self.trusted();
+        if course.is_open() {
+            match ruled {
+                Ok(rule) => course.allow("methods", rule),
+                Err((check, layer, rule, next)) => course.refuse(check, layer, rule, next),
+            }
+        }
+        let call = self.next_call();
+        let who = caller.to_string();
+        let _permit = self.decide(&who, call, course, &self.ourselves, request).await?;
+        let journal = self.journal.as_ref();
+        let since = Instant::now();
+        Settling { journal, call, since, open: false, cost: None }.end("answered", None)
     }
 }

@@ -39,6 +39,14 @@ pub enum Error {
     /// The server answered with an error: it is passed on as it is.
     #[error(transparent)]
     Answered(RpcError),
+    /// The bundle declares no such toolset. Check its `[toolsets.*]`.
+    #[error("there is no toolset `{name}`; declared: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
+    NoToolset {
+        /// As it was given, escaped.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
 }
 
 /// Codes of the range that JSON-RPC leaves to implementations.
@@ -60,6 +68,9 @@ impl Error {
                     REFUSED,
                     json!({ "check": "record", "layer": "builtin", "rule": "evidence precedes effect", "next": next }),
                 )
+            }
+            Self::NoToolset { .. } => {
+                return RpcError::new(ringfence_mcp::code::INVALID_PARAMS, self.to_string());
             }
             Self::Upstream { .. } => {
                 (FAILED, json!({ "check": "upstream", "next": "ringfence report" }))

@@ -2,16 +2,25 @@
 
 #![forbid(unsafe_code)]
 
+mod approve;
+mod budget;
 mod call;
+mod catalog;
 mod decide;
+mod doors;
 mod error;
 mod fate;
 mod list;
+mod listen;
 mod offer;
 mod permit;
+mod rounds;
 mod scrub;
 mod seams;
+mod selection;
 mod serve;
+mod signin;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -24,18 +33,24 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use ringfence_bundle::{Server, ServerId, ToolPins};
+use ringfence_approval::Approver;
+use ringfence_bundle::{Id, Server, ServerId, ToolPins, Toolset};
 use ringfence_mcp::UpstreamError;
 use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
-use ringfence_secrets::{Resolver, Secret};
-use ringfence_trust::{Store, TrustedBundle};
+use ringfence_secrets::{Resolver, Secret, SignIns};
+use ringfence_spend::Purse;
+use ringfence_trust::{Store, TrustedBundle, Watch};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use call::JudgedRequest;
+pub use doors::{Lease, LeaseBook, aggregated, compact, transparent};
 pub use error::{Error, Refusal};
 pub use fate::{Fate, Told};
 pub use offer::{Offer, Unfit};
+pub use selection::Selection;
+pub use signin::{Desk, Login, LoginError, Say, SignedOut, sign_out};
+pub use stop::{Halt, Stop};
 
 use seams::{Journal, Judge, Trust, Vault};
 
@@ -75,15 +90,51 @@ pub struct Parts {
     pub recorder: Recorder,
     /// Resolves `${NAME}` in headers.
     pub secrets: Resolver,
+    /// The tokens of servers that a person signed in to.
+    pub signins: SignIns,
     /// Starts stdio servers.
     pub launcher: Arc<dyn Launcher>,
+    /// Asks people where a rule wants it. Without one, such calls are refused.
+    pub approver: Option<Arc<dyn Approver>>,
+    /// The budget. Without one, nothing is paid for.
+    pub purse: Option<Arc<dyn Purse>>,
+    /// Told when the run is to end: a cap was crossed, or nobody answered in time.
+    pub stop: Stop,
+    /// Keeps the table of leases. Without one, leases are kept in memory alone.
+    pub leases: Option<Arc<dyn LeaseBook>>,
 }
 
 /// Who makes a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Whose call it is, for the record.
+    /// Whose call it is.
     pub principal: Principal,
+    /// Which of them, where a door tells them apart by a token: 1 to 64 of A-Z, a-z, 0-9, `-`, `_`.
+    pub name: Option<Arc<str>>,
+}
+
+impl Caller {
+    /// The agent, on a door of its own.
+    #[must_use]
+    pub fn agent() -> Self {
+        Self { principal: Principal::Agent, name: None }
+    }
+
+    /// Whose request it is that a door let in.
+    fn at(&self, asker: &ringfence_mcp::Asker) -> Self {
+        let name = asker.principal.clone().or_else(|| self.name.clone());
+        Self { principal: self.principal.clone(), name }
+    }
+}
+
+impl std::fmt::Display for Caller {
+    /// As in the record: `agent`, or `agent:<name>`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            None => write!(f, "{}", self.principal),
+            Some(name) => write!(f, "{}:{}", self.principal, name.escape_debug()),
+        }
+    }
 }
 
 /// How long things may take.
@@ -104,7 +155,21 @@ impl Default for Waits {
 /// The servers there are, and what the lock says of them.
 pub(crate) struct Declared {
     pub(crate) servers: BTreeMap<ServerId, Server>,
+    pub(crate) toolsets: BTreeMap<Id, Toolset>,
     pub(crate) pins: Vec<ToolPins>,
+}
+
+/// The rooms that a gateway asks.
+pub(crate) struct Rooms {
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) judge: Arc<dyn Judge>,
+    pub(crate) trust: Arc<dyn Trust>,
+    pub(crate) vault: Arc<dyn Vault>,
+    pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) approver: Option<Arc<dyn Approver>>,
+    pub(crate) purse: Option<Arc<dyn Purse>>,
+    pub(crate) stop: Stop,
+    pub(crate) leases: Option<Arc<dyn LeaseBook>>,
 }
 
 /// The chokepoint of every MCP call.
@@ -112,11 +177,22 @@ pub struct Gateway {
     journal: Arc<dyn Journal>,
     judge: Arc<dyn Judge>,
     trust: Arc<dyn Trust>,
+    approver: Option<Arc<dyn Approver>>,
+    purse: Option<Arc<dyn Purse>>,
+    stop: Stop,
+    leases: Option<Arc<dyn LeaseBook>>,
     servers: BTreeMap<ServerId, Server>,
+    toolsets: BTreeMap<Id, Toolset>,
     upstreams: upstream::Table,
     calls: AtomicU64,
     held: std::sync::Mutex<BTreeMap<ServerId, list::Held>>,
     listing: BTreeMap<ServerId, tokio::sync::Mutex<()>>,
+    pins: BTreeMap<ServerId, ToolPins>,
+    catalog: Arc<catalog::Catalog>,
+    /// Digest of the ruleset.
+    ruleset: String,
+    /// The server of the gateway's own tools.
+    ourselves: ServerId,
 }
 
 impl Gateway {
@@ -136,18 +212,48 @@ impl Gateway {
     }
 
     fn held_to(pins: Vec<ToolPins>, parts: Parts) -> Arc<Self> {
-        let servers = parts.bundle.snapshot().manifest.servers.clone();
-        let declared = Declared { servers, pins };
-        let trust = seams::StoreTrust { store: parts.store, bundle: parts.bundle };
-        Self::assemble(
-            declared,
-            Arc::new(parts.recorder),
-            parts.ruleset,
-            Arc::new(trust),
-            Arc::new(parts.secrets),
-            parts.launcher,
-            Waits::default(),
-        )
+        let journal = Arc::new(parts.recorder.clone());
+        let keys = signin::Keys::new(parts.secrets.clone(), parts.signins.clone(), journal);
+        Self::held_by(pins, parts, Arc::new(keys), Waits::default())
+    }
+
+    fn held_by(
+        pins: Vec<ToolPins>,
+        parts: Parts,
+        vault: Arc<dyn Vault>,
+        waits: Waits,
+    ) -> Arc<Self> {
+        let manifest = &parts.bundle.snapshot().manifest;
+        let (servers, toolsets) = (manifest.servers.clone(), manifest.toolsets.clone());
+        let declared = Declared { servers, toolsets, pins };
+        let trust = Watch::new(parts.store, parts.bundle);
+        let rooms = Rooms {
+            journal: Arc::new(parts.recorder),
+            judge: parts.ruleset,
+            trust: Arc::new(trust),
+            vault,
+            launcher: parts.launcher,
+            approver: parts.approver,
+            purse: parts.purse,
+            stop: parts.stop,
+            leases: parts.leases,
+        };
+        Self::assemble(declared, rooms, waits)
+    }
+
+    /// The methods beside tools that a server's declaration lists.
+    pub(crate) fn methods(&self, server: &ServerId) -> &[String] {
+        self.servers.get(server).map(|server| server.methods.as_slice()).unwrap_or_default()
+    }
+
+    /// What a server tells a model about itself: by the lock, or as it said when it was connected
+    /// to. Contacts nobody.
+    pub(crate) fn instructions(&self, server: &ServerId) -> Option<String> {
+        match self.pins.get(server) {
+            Some(_) if self.upstreams.stranger(server).is_some() => None,
+            Some(pins) => pins.instructions.clone(),
+            None => self.upstreams.said(server),
+        }
     }
 
     /// The error with what is known of the server's end, for the person at the machine and never for
@@ -161,15 +267,15 @@ impl Gateway {
     }
 
     pub(crate) fn assemble(
-        Declared { servers, pins }: Declared,
-        journal: Arc<dyn Journal>,
-        judge: Arc<dyn Judge>,
-        trust: Arc<dyn Trust>,
-        vault: Arc<dyn Vault>,
-        launcher: Arc<dyn Launcher>,
+        Declared { servers, toolsets, pins }: Declared,
+        rooms: Rooms,
         waits: Waits,
     ) -> Arc<Self> {
-        let upstreams = upstream::Table::new(&servers, &pins, vault, launcher, waits);
+        let Rooms { journal, judge, trust, vault, launcher, approver, purse, stop, leases } = rooms;
+        let ruleset = judge.digest();
+        let catalog = Arc::<catalog::Catalog>::default();
+        let upstreams =
+            upstream::Table::new(&servers, &pins, vault, launcher, waits, Arc::clone(&catalog));
         let held = |id: &ServerId| list::Held::to(pins.iter().find(|pins| pins.server == *id));
         let held = servers.keys().map(|id| (id.clone(), held(id))).collect();
         let listing = servers.keys().map(|id| (id.clone(), Default::default())).collect();
@@ -177,11 +283,20 @@ impl Gateway {
             journal,
             judge,
             trust,
+            approver,
+            purse,
+            stop,
+            leases,
             servers,
+            toolsets,
             upstreams,
             calls: AtomicU64::new(1),
             held: std::sync::Mutex::new(held),
             listing,
+            pins: pins.into_iter().map(|pins| (pins.server.clone(), pins)).collect(),
+            catalog,
+            ruleset,
+            ourselves: ServerId::parse("ringfence").expect("it is a name"),
         })
     }
 }

@@ -1,6 +1,8 @@
 //! Tool lists: held to the lock's or to the first one, and shown as far as they may be called.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
 
 use ringfence_bundle::{ServerId, ToolName, ToolPins};
 use ringfence_mcp::UpstreamError;
@@ -8,11 +10,12 @@ use ringfence_mcp::strict::fold;
 use ringfence_record::{Event, Outcome, Step};
 use serde_json::{Value, json};
 
-use crate::Gateway;
-use crate::call::{Attempt, JudgedRequest, nobody};
+use crate::call::{Attempt, JudgedRequest};
+use crate::catalog::{AGAIN, BYTES, Shown, Tools};
 use crate::error::Error;
 use crate::seams::Journal;
 use crate::tools::{Dropped, Frozen, Listed, MOST, Pin, Verdict, lists};
+use crate::{Gateway, Selection};
 
 /// Pages of a list. More than any server has.
 const PAGES: usize = 1000;
@@ -26,6 +29,12 @@ pub(crate) struct Held {
     /// Said once in the record.
     told: HashSet<Dropped>,
     names_told: HashSet<String>,
+    /// The definitions of the last whole list, where a door wants them, and their bytes.
+    whole: Option<(Tools, usize)>,
+    /// Those that may be called now; made when they are asked for.
+    shown: Option<Tools>,
+    /// When a door's list was not to be had.
+    failed: Option<Instant>,
 }
 
 impl Held {
@@ -50,34 +59,137 @@ pub(crate) const GATEWAY: &str = "gateway";
 impl Gateway {
     /// Sees to it that the definitions are those of this connection.
     pub(crate) async fn hold(&self, server: &ServerId) -> Result<Holding, Error> {
+        self.hold_to(server, false).await
+    }
+
+    /// [`Gateway::hold`], with the definitions whole.
+    pub(crate) async fn hold_whole(&self, server: &ServerId) -> Result<Holding, Error> {
+        let failed = self.held(server, |held| held.failed).flatten();
+        if failed.is_some_and(|at| at.elapsed() < AGAIN) {
+            return Err(nonsense("its tool list could not be had a moment ago"));
+        }
+        let holding = self.hold_to(server, true).await;
+        self.held(server, |held| held.failed = holding.is_err().then(Instant::now));
+        holding
+    }
+
+    async fn hold_to(&self, server: &ServerId, whole: bool) -> Result<Holding, Error> {
         let Some(turn) = self.listing.get(server) else {
             return Ok(Holding { generation: 0, fresh: false });
         };
+        if let Some(generation) = self.known_as(server, whole) {
+            return Ok(Holding { generation, fresh: false });
+        }
         // One at a time: the others find it done.
         let _turn = turn.lock().await;
-        let known = self.held(server, |held| held.frozen.is_some().then_some(held.generation));
-        if let Some((standing, false)) = self.upstreams.standing(server).await
-            && known.flatten() == Some(standing)
-        {
-            return Ok(Holding { generation: standing, fresh: false });
+        if let Some(generation) = self.known_as(server, whole) {
+            return Ok(Holding { generation, fresh: false });
         }
         // If this fails, the next one lists again.
         self.held(server, |held| held.generation = 0);
         let after = self.upstreams.patience();
-        let (tools, generation) =
-            tokio::time::timeout(after, self.whole_list(server, None, |tool| Ok(Listed::of(tool))))
-                .await
-                .unwrap_or(Err(Error::Upstream { error: UpstreamError::Timeout { after } }))?;
+        let (mut texts, mut bytes) = (Vec::new(), 0);
+        let keep = |tool: &Value| {
+            let listed = Listed::of(tool);
+            if let (true, Some(name)) = (whole, listed.name()) {
+                let shown = Shown::new(name, tool);
+                bytes += shown.text.len();
+                if bytes <= BYTES {
+                    texts.push(shown);
+                }
+            }
+            Ok(listed)
+        };
+        let (tools, generation) = tokio::time::timeout(after, self.whole_list(server, None, keep))
+            .await
+            .unwrap_or(Err(Error::Upstream { error: UpstreamError::Timeout { after } }))?;
         let declared = self.declared(server);
+        let bytes = bytes.min(BYTES);
         let dropped = self.held(server, |held| {
             let (frozen, mut dropped) = Frozen::take(held.frozen.take(), &tools);
             dropped.extend(frozen.moved(server, declared));
             held.frozen = Some(frozen);
             held.generation = generation;
+            if let Some((_, before)) = held.whole.take() {
+                self.catalog.give_back(before);
+            }
+            held.whole = (whole && self.catalog.take(bytes)).then(|| (texts.into(), bytes));
+            held.shown = None;
             dropped
         });
+        self.catalog.changed();
         self.tell(server, dropped.unwrap_or_default()).await?;
         Ok(Holding { generation, fresh: true })
+    }
+
+    /// Whether a door's list needs nobody to be asked.
+    pub(crate) fn stands(&self, server: &ServerId) -> bool {
+        self.known_as(server, true).is_some()
+    }
+
+    /// The connection whose definitions are known and still the last that its server spoke of.
+    fn known_as(&self, server: &ServerId, whole: bool) -> Option<u64> {
+        self.held(server, |held| {
+            let (standing, changed) = self.upstreams.standing(server)?;
+            if changed {
+                // Said once: whoever is here first keeps it in mind for the others.
+                held.generation = 0;
+            }
+            let known = held.frozen.is_some() && (!whole || held.whole.is_some());
+            (known && held.generation == standing).then_some(standing)
+        })
+        .flatten()
+    }
+
+    /// The definitions must be seen anew before the next call.
+    pub(crate) fn look_again(&self, server: &ServerId) {
+        self.held(server, |held| held.generation = 0);
+    }
+
+    /// Digest of a tool's definition, as it was seen last.
+    pub(crate) fn definition(&self, server: &ServerId, tool: &str) -> String {
+        let now = self.held(server, |held| held.frozen.as_ref().and_then(|f| f.now(tool)));
+        now.flatten().map(|digest| digest.to_string()).unwrap_or_default()
+    }
+
+    /// Whether lists of these servers need nobody to be asked.
+    pub(crate) fn all_stand(&self, selection: &Selection) -> bool {
+        for server in selection.servers() {
+            if !self.pins.contains_key(server) && !self.stands(server) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The tools that may be called now, as far as that is known; sorted by name.
+    pub(crate) fn shown(&self, server: &ServerId) -> Option<Tools> {
+        let declared = self.declared(server);
+        let may = |name: &str| lists(declared, name) && self.judge.tool(server, name).allowed;
+        self.held(server, |held| {
+            if let Some(shown) = &held.shown {
+                return Some(Arc::clone(shown));
+            }
+            let whole: Tools = match (self.pins.get(server), &held.whole) {
+                (Some(pins), _) => {
+                    let row = |pin: &ringfence_bundle::ToolPin| {
+                        Shown::new(pin.name.as_str(), &pin.definition)
+                    };
+                    pins.tools.iter().map(row).collect()
+                }
+                (None, Some((whole, _))) => Arc::clone(whole),
+                (None, None) => return None,
+            };
+            let same = |name: &str| held.frozen.as_ref().is_some_and(|f| f.offers(server, name));
+            let mut shown: Vec<_> =
+                whole.iter().filter(|t| may(&t.name) && same(&t.name)).cloned().collect();
+            shown.sort_by(|a, b| a.name.cmp(&b.name));
+            shown.dedup_by(|a, b| a.name == b.name);
+            let shown: Tools = shown.into();
+            held.shown = Some(Arc::clone(&shown));
+            Some(shown)
+        })
+        .flatten()
     }
 
     /// All pages, each a call of its own in the record, all over one connection: its generation is
@@ -93,9 +205,9 @@ impl Gateway {
         for _ in 0..PAGES {
             let params = cursor.take().map(|cursor| json!({ "cursor": cursor }));
             let request = JudgedRequest::from_door("tools/list", params);
-            let course = self.first_steps(server, &request);
+            let course = self.first_steps(server, &request, 0);
             let (page, over) =
-                match self.pass(GATEWAY, &nobody(), course, server, request, generation).await {
+                match self.pass_own(GATEWAY, course, server, &request, generation).await {
                     Ok(passed) => passed,
                     Err(Attempt::Failed(error)) => return Err(error),
                     // A page of another process is no page of this list.
@@ -154,6 +266,7 @@ impl Gateway {
         tools.truncate(MOST);
         let declared = self.declared(server);
         let mut dropped = Vec::new();
+        let mut moved = false;
         self.held(server, |held| {
             // A page of a process that is gone says nothing of the one that was listed since.
             let current = held.generation == over;
@@ -164,7 +277,9 @@ impl Gateway {
                 if !lists(declared, name) {
                     return false;
                 }
+                let before = frozen.now(name);
                 let Verdict { pin, rule, .. } = frozen.see(server, name, tool, current);
+                moved |= before != frozen.now(name);
                 if pin != Pin::Same {
                     dropped.push(Dropped::pinned(name, rule));
                     return false;
@@ -172,7 +287,13 @@ impl Gateway {
                 self.judge.tool(server, name).allowed
             });
             dropped.retain(|new| !held.names_told.contains(&new.name));
+            if moved {
+                held.shown = None;
+            }
         });
+        if moved {
+            self.catalog.changed();
+        }
         self.tell(server, dropped).await?;
         Ok(page)
     }

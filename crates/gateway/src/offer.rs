@@ -7,7 +7,7 @@ use ringfence_mcp::UpstreamError;
 use serde_json::Value;
 
 use crate::Gateway;
-use crate::call::{Attempt, JudgedRequest, nobody};
+use crate::call::{Attempt, JudgedRequest};
 use crate::error::Error;
 use crate::list::{GATEWAY, nonsense};
 use crate::tools::{Dropped, Listed, fit, lists};
@@ -57,8 +57,8 @@ impl Gateway {
 
     async fn ask(&self, server: &ServerId) -> Result<Offer, Error> {
         let hello = JudgedRequest::from_door("initialize", None);
-        let course = self.first_steps(server, &hello);
-        let passed = self.pass(GATEWAY, &nobody(), course, server, hello, None).await;
+        let course = self.first_steps(server, &hello, 0);
+        let passed = self.pass_own(GATEWAY, course, server, &hello, None).await;
         let (hello, over) = passed.map_err(|attempt| match attempt {
             Attempt::Failed(error) => error,
             Attempt::Again => nonsense("it was restarted while it was asked"),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ringfence_mcp::Wants;
 use serde_json::Value;
 
 use crate::seams::Scrub;
@@ -29,6 +30,16 @@ impl Veil {
         if let Some(url) = &self.url {
             replace(value, url);
         }
+    }
+
+    /// Questions of a server, as a client sees them. The state goes back to the server as it is.
+    pub(crate) fn questions(&self, mut wants: Wants) -> Wants {
+        for (_, params) in wants.requests.values_mut() {
+            if let Some(params) = params {
+                self.result(params);
+            }
+        }
+        wants
     }
 
     /// An error: the host goes too.

@@ -8,10 +8,11 @@ use ringfence_bundle::{ServerId, Template};
 use ringfence_policy::{Decision, Principal, Ruleset};
 use ringfence_record::{Event, Receipt, Recorder};
 use ringfence_secrets::{Resolver, Scrubber, Secret};
-use ringfence_trust::{Store, TrustedBundle};
+use ringfence_trust::Watch;
 use serde_json::Value;
 
 use crate::permit::Evidence;
+use crate::signin::Authority;
 
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -41,6 +42,10 @@ pub(crate) trait Judge: Send + Sync {
     fn tool(&self, server: &ServerId, tool: &str) -> Decision;
     fn method(&self, server: &ServerId, method: &str) -> Decision;
     fn approval(&self, server: &ServerId, tool: &str, arguments: &Value) -> Option<String>;
+    /// Of the whole ruleset.
+    fn digest(&self) -> String;
+    /// Whether a call may go through when nobody answered in time.
+    fn may_proceed(&self) -> bool;
 }
 
 impl Judge for Ruleset {
@@ -53,6 +58,12 @@ impl Judge for Ruleset {
     fn approval(&self, server: &ServerId, tool: &str, arguments: &Value) -> Option<String> {
         self.approval_needed(server, tool, arguments)
     }
+    fn digest(&self) -> String {
+        Ruleset::digest(self)
+    }
+    fn may_proceed(&self) -> bool {
+        self.may_proceed_on_timeout()
+    }
 }
 
 /// Knows whether the bundle is still what a person said yes to.
@@ -60,14 +71,9 @@ pub(crate) trait Trust: Send + Sync {
     fn holds(&self) -> bool;
 }
 
-pub(crate) struct StoreTrust {
-    pub(crate) store: Store,
-    pub(crate) bundle: Arc<TrustedBundle>,
-}
-
-impl Trust for StoreTrust {
+impl Trust for Watch {
     fn holds(&self) -> bool {
-        self.store.still(&self.bundle)
+        Watch::holds(self)
     }
 }
 
@@ -97,6 +103,11 @@ pub(crate) trait Vault: Send + Sync {
         server: &'a ServerId,
         template: &'a Template,
     ) -> Boxed<'a, Result<Filled, String>>;
+    /// Whoever has the token of a server at this address that declares no `Authorization` of its own.
+    fn authority(&self, server: &ServerId, url: &str) -> Option<Arc<dyn Authority>> {
+        let _ = (server, url);
+        None
+    }
     /// What takes these values out of replies.
     fn scrubber(&self, secrets: Vec<(String, Secret)>) -> Arc<dyn Scrub> {
         Arc::new(Scrubber::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret))))

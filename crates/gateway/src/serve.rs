@@ -1,4 +1,4 @@
-//! The agent's doors on one listener: `/<server>/mcp`.
+//! The agent's doors on one listener: `/<server>/mcp`, `/mcp` and `/compact/mcp`.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -9,25 +9,26 @@ use std::time::Duration;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ringfence_bundle::ServerId;
-use ringfence_mcp::strict::Limits;
-use ringfence_mcp::{Answer, Asker, Backend, Boxed, Client, HttpDoor, HttpRefusal, route};
-use ringfence_policy::Principal;
-use serde_json::{Value, json};
+use ringfence_mcp::{DoorBody, DoorOptions, HttpDoor, HttpRefusal, route};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::{Caller, Gateway, JudgedRequest};
+use crate::{Caller, Gateway, aggregated, compact, transparent};
 
 /// Connections at once. The agent's own; beyond it the next one waits.
 const CONNECTIONS: usize = 256;
+/// The door of many servers as one: no path names it so.
+const MANY: &str = "";
+/// The compact door: no server has this name.
+const COMPACT: &str = "compact";
 /// Bytes of a request's head.
 const HEAD: usize = 32 * 1024;
 /// For a request's head to arrive, counted from the answer before it: an agent may think for long.
 const HEAD_WAIT: Duration = Duration::from_secs(600);
 
 impl Gateway {
-    /// Serves the agent's door: `http://127.0.0.1:<port>/<server>/mcp` for each server. Ends when
+    /// Serves the agent's doors: `http://127.0.0.1:<port>/<server>/mcp` for each server, `/mcp` for
+    /// the default selection as one, `/compact/mcp` for a search over it. Ends when
     /// `stop` is true; calls in flight are given up and settled, and the servers are let go.
     ///
     /// # Errors
@@ -74,17 +75,30 @@ impl Gateway {
         drop(listener);
         // What is dropped settles itself as cancelled, before this returns.
         connections.shutdown().await;
+        for door in doors.values() {
+            door.close().await;
+        }
         self.upstreams.close().await;
         Ok(())
     }
 
     fn doors(self: &Arc<Self>, port: u16) -> BTreeMap<String, HttpDoor> {
-        let door = |server: &ServerId| {
-            let caller = Caller { principal: Principal::Agent };
-            let backend = Door { gateway: Arc::clone(self), server: server.clone(), caller };
-            HttpDoor::new(Arc::new(backend), port, Limits::default())
-        };
-        self.servers.keys().map(|server| (server.to_string(), door(server))).collect()
+        let options = DoorOptions::loopback(port);
+        let door = |backend| HttpDoor::with(backend, options.clone());
+        let mut doors: BTreeMap<_, _> = self
+            .servers
+            .keys()
+            .map(|server| {
+                let backend = transparent(self, Caller::agent(), server.clone());
+                (server.to_string(), door(backend))
+            })
+            .collect();
+        // Without a name there is always a selection.
+        if let Ok(selection) = self.selection(None) {
+            doors.insert(MANY.into(), door(aggregated(self, Caller::agent(), selection.clone())));
+            doors.insert(COMPACT.into(), door(compact(self, Caller::agent(), selection)));
+        }
+        doors
     }
 }
 
@@ -110,61 +124,12 @@ async fn accept(
 async fn answer(
     doors: &BTreeMap<String, HttpDoor>,
     request: Request<Incoming>,
-) -> http::Response<http_body_util::Full<bytes::Bytes>> {
+) -> http::Response<DoorBody> {
     let missing = HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such server");
-    let door = route(request.uri()).and_then(|server| doors.get(server).ok_or(missing));
+    let named = if request.uri() == "/mcp" { Ok(MANY) } else { route(request.uri()) };
+    let door = named.and_then(|name| doors.get(name).ok_or(missing));
     match door {
         Ok(door) => door.handle(request).await,
         Err(refusal) => refusal.into_response(),
-    }
-}
-
-/// One server, as a door asks for it.
-struct Door {
-    gateway: Arc<Gateway>,
-    server: ServerId,
-    caller: Caller,
-}
-
-impl Backend for Door {
-    fn request<'a>(
-        &'a self,
-        _asker: &'a Asker,
-        client: &'a Arc<dyn Client>,
-        method: &'a str,
-        params: Option<Value>,
-    ) -> Boxed<'a, Answer> {
-        Box::pin(async move {
-            let request = JudgedRequest::from_door(method, params);
-            let called = self.gateway.call(&self.caller, client, &self.server, request).await;
-            let mut result = called.map_err(|error| error.to_rpc())?;
-            if matches!(method, "initialize" | "server/discover") {
-                self.narrow(&mut result);
-            }
-            Ok(result)
-        })
-    }
-}
-
-impl Door {
-    /// The server's capabilities, as far as its methods may be asked for.
-    fn narrow(&self, hello: &mut Value) {
-        let declared = self.gateway.servers.get(&self.server);
-        let methods = declared.map(|server| server.methods.as_slice()).unwrap_or_default();
-        let offered = hello.get("capabilities").cloned().unwrap_or_else(|| json!({}));
-        let mut narrowed = serde_json::Map::new();
-        for (capability, prefix) in [
-            ("tools", "tools/"),
-            ("resources", "resources/"),
-            ("prompts", "prompts/"),
-            ("completions", "completion/"),
-            ("logging", "logging/"),
-        ] {
-            let asked = capability == "tools" || methods.iter().any(|m| m.starts_with(prefix));
-            if asked && offered.get(capability).is_some() {
-                narrowed.insert(capability.into(), json!({}));
-            }
-        }
-        hello["capabilities"] = Value::Object(narrowed);
     }
 }

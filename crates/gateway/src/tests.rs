@@ -1,10 +1,14 @@
 //! The gateway between real peers: our doors and clients on loopback, servers over pipes, processes
 //! and HTTP.
 
+mod approvals;
+mod budget;
 mod doors;
 mod hostile;
+mod many;
 mod memory;
 mod pins;
+mod rounds;
 mod rules;
 mod servers;
 mod world;

@@ -57,6 +57,11 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
+    /// Its name, when that can be used.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_ref().ok().map(|(name, _)| name.as_str())
+    }
+
     pub(crate) fn of(tool: &Value) -> Self {
         let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
         match bad_name(name) {
@@ -72,6 +77,8 @@ pub(crate) struct Frozen {
     /// By the lock, or by the run's first whole list.
     first: BTreeMap<String, Digest>,
     pinned: bool,
+    /// Whether there was a whole list in this run.
+    seen: bool,
     /// The names that the last whole list bore out; others are refused.
     now: BTreeMap<String, Digest>,
 }
@@ -101,7 +108,8 @@ impl Frozen {
     /// Held to what a person reviewed.
     pub(crate) fn by(pins: &ToolPins) -> Self {
         let row = |pin: &ringfence_bundle::ToolPin| (pin.name.to_string(), pin.digest);
-        Self { first: pins.tools.iter().map(row).collect(), pinned: true, now: BTreeMap::new() }
+        let first = pins.tools.iter().map(row).collect();
+        Self { first, pinned: true, seen: false, now: BTreeMap::new() }
     }
 
     /// Takes a whole list: without pins the first is kept; all others are compared with it.
@@ -109,7 +117,7 @@ impl Frozen {
         let (now, dropped) = fit(tools);
         let (first, pinned) =
             frozen.map_or_else(|| (now.clone(), false), |frozen| (frozen.first, frozen.pinned));
-        (Self { first, pinned, now }, dropped)
+        (Self { first, pinned, seen: true, now }, dropped)
     }
 
     fn pin(&self, tool: &str, now: Option<&Digest>) -> Pin {
@@ -119,6 +127,17 @@ impl Frozen {
             (Some(first), Some(now)) if first == now => Pin::Same,
             (Some(_), Some(_)) => Pin::Changed,
         }
+    }
+
+    /// What was seen last of a tool.
+    pub(crate) fn now(&self, tool: &str) -> Option<Digest> {
+        self.now.get(tool).copied()
+    }
+
+    /// Whether a list may show a tool: as it is pinned, as far as anybody has looked.
+    pub(crate) fn offers(&self, server: &ServerId, tool: &str) -> bool {
+        let unseen = self.pinned && !self.seen && bad_name(tool).is_none();
+        unseen || self.verdict(server, tool).pin == Pin::Same
     }
 
     /// What the last list says of a tool.

@@ -1,22 +1,28 @@
 //! The connections to servers. Nothing outside this module can reach one, and it takes a permit.
 
 mod connect;
+mod shade;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_bundle::{Server, ServerId, ToolPins, Transport, json_digest};
-use ringfence_mcp::{Client, Opening, Reply, RpcError, Upstream, UpstreamError};
+use ringfence_mcp::{Client, Listening, Opening, Reply, RpcError, Upstream, UpstreamError, Wanted};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
+use crate::catalog::Catalog;
 use crate::fate::{self, Fate};
 use crate::permit::CallPermit;
 use crate::scrub::Veil;
 use crate::seams::Vault;
+use crate::signin::Authority;
 use crate::{Launcher, Waits};
 
 use connect::Fallen;
+use shade::Shade;
 
 /// One slot a server.
 pub(crate) struct Table {
@@ -24,6 +30,9 @@ pub(crate) struct Table {
     vault: Arc<dyn Vault>,
     launcher: Arc<dyn Launcher>,
     waits: Waits,
+    catalog: Arc<Catalog>,
+    /// Changes whenever a server is up anew.
+    ups: watch::Sender<u64>,
 }
 
 struct Slot {
@@ -34,16 +43,17 @@ struct Slot {
     stranger: Mutex<Option<String>>,
     /// What is known of the failure that is not mended yet, for the person.
     words: Mutex<Option<String>>,
+    /// The connection, if there is one. Changed by whoever has the state.
+    live: Mutex<Option<Arc<Live>>>,
+    /// What it first said of itself: shown all through the run.
+    hello: Mutex<Option<Value>>,
+    failures: AtomicU32,
     state: tokio::sync::Mutex<State>,
 }
 
 struct State {
-    live: Option<Arc<Live>>,
     generation: u64,
     opening: Opening,
-    /// What it first said of itself: shown all through the run.
-    hello: Option<Value>,
-    failures: u32,
     not_before: Option<Instant>,
 }
 
@@ -51,11 +61,15 @@ struct State {
 struct Live {
     upstream: Upstream,
     generation: u64,
-    veil: Veil,
+    veil: Arc<Veil>,
     since: Instant,
+    /// It has said on a stream that its tools changed.
+    tools_changed: Arc<AtomicBool>,
     /// Ends a stdio server when dropped; after the connection, which closes its stdin.
     _guard: Mutex<Option<Box<dyn Send>>>,
     fate: Option<Box<dyn Fate>>,
+    /// Whoever has its token.
+    authority: Option<Arc<dyn Authority>>,
 }
 
 /// Why a forward gave no result.
@@ -65,14 +79,10 @@ pub(crate) enum Failure {
     Stale,
     /// Its instructions are not the pinned ones, by this rule: nothing was sent.
     Stranger(String),
-    /// As it says.
+    /// There is no connection: nothing was sent.
+    Unsent(UpstreamError),
+    /// As it says. The server may have done something.
     Upstream(UpstreamError),
-}
-
-impl From<UpstreamError> for Failure {
-    fn from(error: UpstreamError) -> Self {
-        Self::Upstream(error)
-    }
 }
 
 /// A server that has lived so long is not one that fails at its start.
@@ -85,6 +95,7 @@ impl Table {
         vault: Arc<dyn Vault>,
         launcher: Arc<dyn Launcher>,
         waits: Waits,
+        catalog: Arc<Catalog>,
     ) -> Self {
         let pinned = |id: &ServerId| pins.iter().find(|pins| pins.server == *id);
         let slot = |id: &ServerId, server: &Server| Slot {
@@ -92,25 +103,41 @@ impl Table {
             pinned: pinned(id).map(|pins| pins.instructions.clone()),
             stranger: Mutex::default(),
             words: Mutex::default(),
+            live: Mutex::default(),
+            hello: Mutex::default(),
+            failures: AtomicU32::new(0),
             state: tokio::sync::Mutex::new(State {
-                live: None,
                 generation: 0,
                 opening: Opening::Handshake,
-                hello: None,
-                failures: 0,
                 not_before: None,
             }),
         };
         let slots = servers.iter().map(|(id, server)| (id.clone(), slot(id, server))).collect();
-        Self { slots, vault, launcher, waits }
+        Self { slots, vault, launcher, waits, catalog, ups: watch::channel(0).0 }
     }
 
-    /// The connection that stands, and whether its server has said that its tools changed. Contacts
-    /// nobody.
-    pub(crate) async fn standing(&self, server: &ServerId) -> Option<(u64, bool)> {
-        let state = self.slots.get(server)?.state.lock().await;
-        let live = state.live.as_ref().filter(|live| !live.upstream.is_closed())?;
-        Some((live.generation, live.upstream.take_tools_changed()))
+    /// The connection that stands, and whether its server has said since this was last asked that its
+    /// tools changed. Contacts nobody.
+    pub(crate) fn standing(&self, server: &ServerId) -> Option<(u64, bool)> {
+        let live = self.slots.get(server)?.up()?;
+        let said = live.tools_changed.swap(false, Ordering::AcqRel);
+        Some((live.generation, live.upstream.take_tools_changed() || said))
+    }
+
+    /// The connection that stands. Contacts nobody.
+    pub(crate) fn generation(&self, server: &ServerId) -> Option<u64> {
+        self.slots.get(server)?.up().map(|live| live.generation)
+    }
+
+    /// Hears of servers that are up anew.
+    pub(crate) fn ups(&self) -> watch::Receiver<u64> {
+        self.ups.subscribe()
+    }
+
+    /// What a server told a model about itself, as it was first connected to. Contacts nobody.
+    pub(crate) fn said(&self, server: &ServerId) -> Option<String> {
+        let hello = self.slots.get(server)?.hello();
+        hello.as_ref()?.get("instructions")?.as_str().map(str::to_owned)
     }
 
     /// The rule by which nothing is asked of a server any more. Contacts nobody.
@@ -124,50 +151,74 @@ impl Table {
     }
 
     /// Sends a judged message and waits for its answer, over the connection of that generation, or
-    /// over any; gives the generation of the one that answered. Dropping the future tells the server.
+    /// over any; gives the generation of the one that answered. What the server says or asks
+    /// meanwhile goes to the client, without secrets. Dropping the future tells the server.
     pub(crate) async fn forward(
         &self,
         client: &Arc<dyn Client>,
         permit: CallPermit,
         generation: Option<u64>,
-    ) -> Result<(Value, u64), Failure> {
+    ) -> Result<(Reply, u64), Failure> {
         let server = permit.server().clone();
         let (method, params) = permit.into_message();
         let mut live = self.live(&server, generation).await?;
         if matches!(method.as_str(), "initialize" | "server/discover") {
             let slot = self.slots.get(&server).ok_or(Failure::Stale)?;
-            let mut hello = slot.state.lock().await.hello.clone().unwrap_or_else(|| json!({}));
-            live.veil.result(&mut hello);
-            return Ok((hello, live.generation));
+            let hello = slot.hello().clone().unwrap_or_else(|| json!({}));
+            return Ok((Reply::Done(hello), live.generation));
         }
-        let mut answer =
-            live.upstream.request(client, &method, params.clone(), self.waits.call).await;
-        if answer == Err(UpstreamError::SessionLost) {
+        // Only a session can be lost.
+        let again = (!live.upstream.revision().is_stateless()).then(|| params.clone());
+        let shaded = live.shade(client);
+        let mut answer = live.upstream.request(&shaded, &method, params, self.waits.call).await;
+        if let (Err(UpstreamError::SessionLost), Some(params)) = (&answer, again) {
             // It did nothing with the request, so it may be asked again; a pinned call is judged anew.
             self.forget(&server, &live).await;
             live = self.live(&server, generation).await?;
-            answer = live.upstream.request(client, &method, params, self.waits.call).await;
+            let shaded = live.shade(client);
+            answer = live.upstream.request(&shaded, &method, params, self.waits.call).await;
         }
         match answer {
-            Ok(Reply::Wants(_)) => {
-                let reason = "it asks for input, which is not carried".to_owned();
-                Err(UpstreamError::Nonsense { reason }.into())
+            Ok(Reply::Wants(wants)) => {
+                self.answered(&server);
+                Ok((Reply::Wants(live.veil.questions(wants)), live.generation))
             }
             Ok(Reply::Done(mut result)) => {
-                self.answered(&server).await;
+                self.answered(&server);
                 live.veil.result(&mut result);
-                Ok((result, live.generation))
+                Ok((Reply::Done(result), live.generation))
             }
             Err(UpstreamError::Rpc(error)) => {
-                self.answered(&server).await;
-                Err(UpstreamError::Rpc(veiled(&live.veil, error)).into())
+                self.answered(&server);
+                Err(Failure::Upstream(UpstreamError::Rpc(veiled(&live.veil, error))))
             }
             Err(error) => {
-                let words = fate::words(live.fate.as_deref(), &error, &live.veil).await;
+                let words = match connect::refused(&error, live.authority.as_deref()) {
+                    Some(words) => Some(words),
+                    None => fate::words(live.fate.as_deref(), &error, &live.veil).await,
+                };
                 self.learnt(&server, words);
-                Err(error.into())
+                Err(Failure::Upstream(error))
             }
         }
+    }
+
+    /// Begins a stream of what a server says outside requests, over the connection of that
+    /// generation, or over any. Gives its generation.
+    pub(crate) async fn listen(
+        &self,
+        client: &Arc<dyn Client>,
+        permit: CallPermit,
+        generation: Option<u64>,
+        wanted: Wanted,
+    ) -> Result<(Listening, u64), Failure> {
+        let live = self.live(permit.server(), generation).await?;
+        let Listening { granted, passing } =
+            live.upstream.listen(&live.shade(client), wanted).await.map_err(Failure::Upstream)?;
+        let generation = live.generation;
+        // A stream keeps no server: it ends when the connection does.
+        drop(live);
+        Ok((Listening { granted, passing }, generation))
     }
 
     /// What is known of a server's failure, for the person. Contacts nobody.
@@ -177,8 +228,7 @@ impl Table {
 
     /// Nobody waits any more for a server: what is known of it then is kept for the person.
     pub(crate) async fn hung(&self, server: &ServerId, error: &UpstreamError) {
-        let state = self.slots.get(server).and_then(|slot| slot.state.try_lock().ok());
-        let Some(live) = state.and_then(|state| state.live.clone()) else { return };
+        let Some(live) = self.slots.get(server).and_then(Slot::live) else { return };
         let words = fate::words(live.fate.as_deref(), error, &live.veil).await;
         self.learnt(server, words);
     }
@@ -192,21 +242,22 @@ impl Table {
     /// Lets every server go. A later call would connect anew.
     pub(crate) async fn close(&self) {
         for slot in self.slots.values() {
-            slot.state.lock().await.live = None;
+            let _state = slot.state.lock().await;
+            slot.set(None);
         }
     }
 
-    async fn answered(&self, server: &ServerId) {
+    fn answered(&self, server: &ServerId) {
         if let Some(slot) = self.slots.get(server) {
-            slot.state.lock().await.failures = 0;
+            slot.failures.store(0, Ordering::Relaxed);
         }
     }
 
     async fn forget(&self, server: &ServerId, gone: &Arc<Live>) {
         if let Some(slot) = self.slots.get(server) {
-            let mut state = slot.state.lock().await;
-            if state.live.as_ref().is_some_and(|live| Arc::ptr_eq(live, gone)) {
-                state.live = None;
+            let _state = slot.state.lock().await;
+            if slot.live().is_some_and(|live| Arc::ptr_eq(&live, gone)) {
+                slot.set(None);
             }
         }
     }
@@ -214,22 +265,26 @@ impl Table {
     /// The connection, made if there is none. Who else comes meanwhile waits for it.
     async fn live(&self, server: &ServerId, generation: Option<u64>) -> Result<Arc<Live>, Failure> {
         let slot = self.slots.get(server).ok_or(Failure::Stale)?;
+        let fits = |live: Arc<Live>| match generation {
+            Some(wanted) if wanted != live.generation => Err(Failure::Stale),
+            _ => Ok(live),
+        };
+        if let Some(live) = slot.up() {
+            return fits(live);
+        }
         let mut state = slot.state.lock().await;
         if let Some(rule) = slot.stranger() {
             return Err(Failure::Stranger(rule));
         }
-        if let Some(live) = state.live.clone() {
+        if let Some(live) = slot.live() {
             if !live.upstream.is_closed() {
-                return match generation {
-                    Some(wanted) if wanted != live.generation => Err(Failure::Stale),
-                    _ => Ok(live),
-                };
+                return fits(live);
             }
-            state.live = None;
+            slot.set(None);
             if live.since.elapsed() > SETTLED {
-                state.failures = 0;
+                slot.failures.store(0, Ordering::Relaxed);
             }
-            state.failed();
+            state.failed(&slot.failures);
         }
         if generation.is_some() {
             return Err(Failure::Stale);
@@ -239,13 +294,14 @@ impl Table {
         {
             let reason = format!(
                 "it failed {} times in a row and is tried again in {:.1} s",
-                state.failures,
+                slot.failures.load(Ordering::Relaxed),
                 wait.as_secs_f32()
             );
-            return Err(UpstreamError::Down { reason: reason.clone(), detail: reason }.into());
+            let error = UpstreamError::Down { reason: reason.clone(), detail: reason };
+            return Err(Failure::Unsent(error));
         }
         match self.connect(server, &slot.transport, &mut state.opening).await {
-            Ok((upstream, veil, process)) => {
+            Ok((upstream, veil, authority, process)) => {
                 self.learnt(server, None);
                 let (guard, fate) = process.unzip();
                 let mut hello = upstream.hello().clone();
@@ -253,37 +309,71 @@ impl Table {
                 if let Some(rule) = slot.differs(server, &hello["instructions"]) {
                     // What was connected to is let go here.
                     *slot.told() = Some(rule.clone());
+                    self.catalog.changed();
                     return Err(Failure::Stranger(rule));
                 }
                 state.generation += 1;
-                state.hello.get_or_insert_with(|| upstream.hello().clone());
+                slot.hello().get_or_insert(hello);
                 let live = Arc::new(Live {
                     upstream,
                     generation: state.generation,
-                    veil,
+                    veil: Arc::new(veil),
                     since: Instant::now(),
+                    tools_changed: Arc::default(),
                     _guard: Mutex::new(guard),
                     fate: fate.flatten(),
+                    authority,
                 });
-                state.live = Some(Arc::clone(&live));
+                slot.set(Some(Arc::clone(&live)));
+                self.ups.send_modify(|ups| *ups += 1);
                 Ok(live)
             }
             Err(Fallen { error, words }) => {
-                state.failed();
+                state.failed(&slot.failures);
                 self.learnt(server, words);
-                Err(error.into())
+                Err(Failure::Unsent(error))
             }
         }
     }
 }
 
+impl Live {
+    /// The client, told nothing that it may not see.
+    fn shade(&self, client: &Arc<dyn Client>) -> Arc<dyn Client> {
+        let changed = Arc::clone(&self.tools_changed);
+        Arc::new(Shade::new(Arc::clone(client), Arc::clone(&self.veil), changed))
+    }
+}
+
 impl Slot {
+    fn live(&self) -> Option<Arc<Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The connection, if it stands.
+    fn up(&self) -> Option<Arc<Live>> {
+        self.live().filter(|live| !live.upstream.is_closed())
+    }
+
+    fn set(&self, live: Option<Arc<Live>>) {
+        let before = {
+            let mut now = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *now, live)
+        };
+        // What ends with it may take its time.
+        drop(before);
+    }
+
+    fn hello(&self) -> std::sync::MutexGuard<'_, Option<Value>> {
+        self.hello.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn told(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.stranger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.stranger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn words(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.words.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stranger(&self) -> Option<String> {
@@ -310,10 +400,11 @@ impl Slot {
 
 impl State {
     /// The first failure is mended at once; then half a second, doubled up to half a minute.
-    fn failed(&mut self) {
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = (self.failures > 1).then(|| {
-            let doubled = 500_u64 << (self.failures - 2).min(6);
+    fn failed(&mut self, failures: &AtomicU32) {
+        let now = failures.load(Ordering::Relaxed).saturating_add(1);
+        failures.store(now, Ordering::Relaxed);
+        self.not_before = (now > 1).then(|| {
+            let doubled = 500_u64 << (now - 2).min(6);
             Instant::now() + Duration::from_millis(doubled.min(30_000))
         });
     }

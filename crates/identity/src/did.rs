@@ -67,6 +67,13 @@ impl Did {
         key.verify_strict(message, &Signature::from_bytes(signature)).map_err(|_| Error::Signature)
     }
 
+    /// The public key itself.
+    #[must_use]
+    pub fn public_key(&self) -> [u8; 32] {
+        // It was parsed when this was made.
+        key_of(&self.0).map(|key| key.to_bytes()).unwrap_or_default()
+    }
+
     /// The DID of a key that was made here.
     pub(crate) fn of(key: &VerifyingKey) -> Self {
         let mut bytes = [0_u8; base58::BYTES];

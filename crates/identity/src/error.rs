@@ -26,6 +26,12 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// A key of this name is there, and is not replaced.
+    #[error("{path}: there is a key already, and none is ever replaced; choose another name")]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     Io {

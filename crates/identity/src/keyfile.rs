@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
-use ed25519_dalek::pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _};
+use ed25519_dalek::pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _, KeypairBytes};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -15,17 +15,18 @@ use zeroize::Zeroizing;
 use crate::Error;
 use crate::folder::{check_owner_and_mode, io_at, unsafe_path};
 
-const NAME: &str = "key.pem";
+/// The file of an identity's key, in its folder.
+pub(crate) const NAME: &str = "key.pem";
 
 /// A PKCS#8 PEM file of one Ed25519 key has about 120 bytes, with its public part 170.
 const MAX_BYTES: u64 = 4096;
 
-/// Reads `key.pem` of an opened folder. `Ok(None)` when there is none.
-pub(crate) fn load(folder: &OwnedFd, path: &Path) -> Result<Option<SigningKey>, Error> {
-    let path = &path.join(NAME);
+/// Reads a key file of an opened folder. `Ok(None)` when there is none.
+pub(crate) fn load(folder: &OwnedFd, path: &Path, name: &str) -> Result<Option<SigningKey>, Error> {
+    let path = &path.join(name);
     // NONBLOCK so that a pipe put there cannot hold us; it is refused below.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = match fs::openat(folder, NAME, flags, Mode::empty()) {
+    let file = match fs::openat(folder, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return Err(unsafe_path(path, "is a symlink, which is not followed")),
@@ -47,26 +48,27 @@ pub(crate) fn load(folder: &OwnedFd, path: &Path) -> Result<Option<SigningKey>, 
     SigningKey::from_pkcs8_pem(&text).map(Some).map_err(|_| malformed())
 }
 
-/// Makes `key.pem` in an opened folder unless one is there. Whoever is first wins: the file appears
+/// Makes a key file in an opened folder unless one is there, and says whether it did. Whoever is first wins: the file appears
 /// whole and synced under its name or not at all, and nothing is ever replaced.
-pub(crate) fn make(folder: &OwnedFd, path: &Path) -> Result<(), Error> {
+pub(crate) fn make(folder: &OwnedFd, path: &Path, name: &str) -> Result<bool, Error> {
     let mut seed = Zeroizing::new([0_u8; 32]);
     getrandom::fill(seed.as_mut())
         .map_err(|error| io_at(path, std::io::Error::other(error.to_string())))?;
-    let key = SigningKey::from_bytes(&seed);
-    let target = path.join(NAME);
+    let target = path.join(name);
+    // Without the public part (RFC 5958 version 1): OpenSSL 3.0 reads no other.
+    let key = KeypairBytes { secret_key: *seed, public_key: None };
     let text =
         key.to_pkcs8_pem(LineEnding::LF).map_err(|_| Error::Malformed { path: target.clone() })?;
 
     let (temporary, file) = temporary(folder, &target)?;
-    let result = write(file, &text).and_then(|()| publish(folder, &temporary));
+    let result = write(file, &text).and_then(|()| publish(folder, &temporary, name));
     if result.is_err() {
         // Best effort: the name is random and the content is nobody's key.
         let _ = fs::unlinkat(folder, &temporary, AtFlags::empty());
     }
     match result {
-        Ok(()) => fs::fsync(folder).map_err(|errno| io_at(path, errno.into())),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Ok(()) => fs::fsync(folder).map(|()| true).map_err(|errno| io_at(path, errno.into())),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(io_at(&target, error)),
     }
 }
@@ -88,11 +90,11 @@ fn write(file: OwnedFd, text: &str) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn publish(folder: &OwnedFd, temporary: &Path) -> std::io::Result<()> {
-    match fs::renameat_with(folder, temporary, folder, NAME, RenameFlags::NOREPLACE) {
+fn publish(folder: &OwnedFd, temporary: &Path, name: &str) -> std::io::Result<()> {
+    match fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
         // Some file systems know no rename without replacing; a hard link refuses just as well.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            fs::linkat(folder, temporary, folder, NAME, AtFlags::empty())?;
+            fs::linkat(folder, temporary, folder, name, AtFlags::empty())?;
             fs::unlinkat(folder, temporary, AtFlags::empty())?;
             Ok(())
         }

@@ -43,23 +43,39 @@ impl Signer {
     /// # Errors
     /// [`Error::NoKey`] when the name is not of that form; the rest as for [`Signer::machine`].
     pub fn named(home: &Path, name: &str) -> Result<Self, Error> {
-        let valid = (1..=63).contains(&name.len())
-            && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-        if !valid {
-            return Err(Error::NoKey(name.chars().take(80).flat_map(char::escape_debug).collect()));
-        }
+        check_name(name)?;
         folder::prepare_home(home)?;
         let identities = home.join("identities");
         folder::open_private(&identities, Mode::WGRP | Mode::WOTH)?;
         let path = identities.join(name);
         let folder = folder::open_private(&path, Mode::RWXG | Mode::RWXO)?;
-        if let Some(key) = keyfile::load(&folder, &path)? {
+        if let Some(key) = keyfile::load(&folder, &path, keyfile::NAME)? {
             return Ok(Self::of(key));
         }
-        keyfile::make(&folder, &path)?;
+        keyfile::make(&folder, &path, keyfile::NAME)?;
         // What is there now may be another process's key: that one counts.
-        let key = keyfile::load(&folder, &path)?;
+        let key = keyfile::load(&folder, &path, keyfile::NAME)?;
         key.map(Self::of).ok_or_else(|| Error::NoKey(name.to_owned()))
+    }
+
+    /// Makes `<home>/webhook-keys/<name>.pem` (0600 in a 0700 folder), the key of somebody who
+    /// answers questions, and says where it is. This machine never uses it: it is for whoever runs
+    /// the decision endpoint. Nothing is ever replaced.
+    ///
+    /// # Errors
+    /// [`Error::Exists`]; the rest as for [`Signer::named`].
+    pub fn make_webhook(home: &Path, name: &str) -> Result<(Did, PathBuf), Error> {
+        check_name(name)?;
+        folder::prepare_home(home)?;
+        let path = home.join("webhook-keys");
+        let folder = folder::open_private(&path, Mode::RWXG | Mode::RWXO)?;
+        let file = format!("{name}.pem");
+        if !keyfile::make(&folder, &path, &file)? {
+            return Err(Error::Exists { path: path.join(file) });
+        }
+        let key = keyfile::load(&folder, &path, &file)?;
+        let key = key.ok_or_else(|| Error::NoKey(name.to_owned()))?;
+        Ok((Self::of(key).did, path.join(file)))
     }
 
     /// The key of a declared DID, from `<home>/identities/*/key.pem`.
@@ -97,6 +113,16 @@ impl Signer {
     }
 }
 
+/// One path component that no system takes for another.
+fn check_name(name: &str) -> Result<(), Error> {
+    let valid = (1..=63).contains(&name.len())
+        && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+    if valid {
+        return Ok(());
+    }
+    Err(Error::NoKey(name.chars().take(80).flat_map(char::escape_debug).collect()))
+}
+
 /// The machine's DID when its key has been made, without making one.
 ///
 /// # Errors
@@ -114,7 +140,7 @@ pub fn machine_did(home: &Path) -> Result<Did, Error> {
 
 fn load_from(path: &Path) -> Result<Option<Signer>, Error> {
     let folder = folder::open(path, Mode::RWXG | Mode::RWXO)?;
-    Ok(keyfile::load(&folder, path)?.map(Signer::of))
+    Ok(keyfile::load(&folder, path, keyfile::NAME)?.map(Signer::of))
 }
 
 fn identities(home: &Path) -> Result<Vec<PathBuf>, Error> {

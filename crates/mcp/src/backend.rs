@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use crate::{Revision, RpcError, code};
+use crate::{HeaderParam, Revision, RpcError, code};
 
 /// What a backend says to a request: the JSON-RPC `result`, or an error.
 pub type Answer = Result<Value, RpcError>;
@@ -44,9 +44,26 @@ pub trait Client: Send + Sync + 'static {
     /// answer, for as long as a person may need.
     ///
     /// # Errors
-    /// [`code::METHOD_NOT_FOUND`] when it has not declared that it can answer this,
-    /// [`code::CANCELLED`] when it went away; or its own error.
+    /// [`code::METHOD_NOT_FOUND`] when it has not declared that it can answer this (on the stateless
+    /// revision [`code::MISSING_CAPABILITY`]), [`code::CANCELLED`] when it went away; or its own
+    /// error.
     fn ask<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, Answer>;
+
+    /// Asks it under a key that the asking server chose. On the stateless revision the client sees
+    /// the question under this key, unless it is taken or longer than 128 bytes; elsewhere a key
+    /// means nothing.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    fn ask_as<'a>(
+        &'a self,
+        key: &'a str,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> Boxed<'a, Answer> {
+        let _ = key;
+        self.ask(method, params)
+    }
 }
 
 /// Nobody: is told nothing and answers nothing.
@@ -134,6 +151,18 @@ pub trait Backend: Send + Sync + 'static {
         let _ = (asker, client, wanted);
         let passing = Box::pin(std::future::pending());
         Box::pin(std::future::ready(Ok(Listening { granted: Wanted::default(), passing })))
+    }
+
+    /// The headers that repeat arguments of a tool (`x-mcp-header` in its input schema), for the
+    /// door to compare. `None` when the backend does not know the tool's schema: then nothing is
+    /// compared.
+    fn header_params<'a>(
+        &'a self,
+        asker: &'a Asker,
+        tool: &'a str,
+    ) -> Option<Boxed<'a, Vec<HeaderParam>>> {
+        let _ = (asker, tool);
+        None
     }
 
     /// A session or connection has ended: whatever was kept for it can go.

@@ -1,7 +1,12 @@
-//! The agent's door: MCP over Streamable HTTP on loopback, for one backend.
+//! The agent's door: MCP over Streamable HTTP, for one backend.
 
 pub(crate) mod answer;
-mod judge;
+mod body;
+pub(crate) mod judge;
+pub(crate) mod listen;
+mod options;
+mod requests;
+mod session;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -10,96 +15,134 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use crate::envelope::response;
+use crate::exchange::Driver;
 use crate::http_client::{SESSION, VERSION};
+use crate::parked::Parked;
 use crate::role::CANCELLED;
 use crate::strict::{self, Limits};
-use crate::{Asker, Backend, Id, Message, Revision, RpcError, code};
+use crate::{Answer, Backend, Id, Message, Revision, RpcError, code};
 
 use answer::Era;
-use sessions::{Sessions, Slot};
+use options::{SMALL, VALUES_AT_ONCE};
+use session::Session;
+use sessions::Sessions;
 
+pub use body::DoorBody;
 pub use judge::{HttpRefusal, route};
+pub use options::{Bearer, DoorOptions};
 
 /// One server's door. What passes it has been read once, strictly; the backend gets the value that
-/// was read. Made for a listener on loopback: it answers to that address alone.
+/// was read.
 pub struct HttpDoor {
-    backend: Arc<dyn Backend>,
-    port: u16,
-    limits: Limits,
-    sessions: Sessions,
-    large: Semaphore,
-    values: Semaphore,
+    inner: Arc<Inner>,
+    /// Ends the work that goes on outside a connection.
+    _stop: DropGuard,
 }
 
-/// Requests of more than [`SMALL`] bytes that are held in memory at once; the next ones wait.
-const LARGE_AT_ONCE: usize = 8;
-/// JSON values in all requests that are held in memory at once; the next ones wait. Room for five
-/// requests of the most values, or for thousands of usual ones.
-const VALUES_AT_ONCE: usize = 500_000;
-/// Bytes.
-const SMALL: u64 = 64 * 1024;
+struct Inner {
+    backend: Arc<dyn Backend>,
+    options: DoorOptions,
+    sessions: Sessions,
+    parked: Parked,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// One request as it came: who sent it, with which headers, and how much it holds.
+struct Came<'h> {
+    headers: &'h HeaderMap,
+    principal: Option<Arc<str>>,
+    values: usize,
+}
 
 impl HttpDoor {
-    /// A door for the listener on this port.
+    /// A door for a listener on loopback at this port: it answers to that address alone.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, port: u16, limits: Limits) -> Self {
-        Self {
+        Self::with(backend, DoorOptions { limits, ..DoorOptions::loopback(port) })
+    }
+
+    /// A door for any listener.
+    #[must_use]
+    pub fn with(backend: Arc<dyn Backend>, options: DoorOptions) -> Self {
+        let stop = CancellationToken::new();
+        let inner = Inner {
             backend,
-            port,
-            limits,
+            options,
             sessions: Sessions::default(),
-            large: Semaphore::new(LARGE_AT_ONCE),
-            values: Semaphore::new(VALUES_AT_ONCE),
-        }
+            parked: Parked::default(),
+            stop: stop.clone(),
+            tasks: TaskTracker::new(),
+        };
+        Self { inner: Arc::new(inner), _stop: stop.drop_guard() }
     }
 
     /// Answers one HTTP request; its path has been [`route`]d. When the future is dropped, so is
-    /// the backend's.
-    pub async fn handle<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    /// the backend's. When the body that it gives is dropped before its end, so is what was to come,
+    /// unless the client can take the stream up again.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<DoorBody>
     where
         B: http_body::Body,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Display,
     {
-        match self.admit(request).await {
+        match self.inner.admit(request).await {
             Ok(response) => response,
             Err(refusal) => refusal.into_response(),
         }
     }
 
-    async fn admit<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, HttpRefusal>
+    /// Ends all sessions and whatever goes on without a connection, and waits until it has.
+    pub async fn close(&self) {
+        self.inner.stop.cancel();
+        self.inner.parked.end();
+        for session in self.inner.sessions.drain() {
+            self.inner.ended(&session);
+        }
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+}
+
+impl Inner {
+    async fn admit<B>(
+        self: &Arc<Self>,
+        request: Request<B>,
+    ) -> Result<Response<DoorBody>, HttpRefusal>
     where
         B: http_body::Body,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Display,
     {
         let (parts, body) = request.into_parts();
-        judge::head(&parts, self.port)?;
+        judge::head(&parts, &self.options)?;
+        let headers = &parts.headers;
+        let principal = judge::principal(headers, self.options.bearer.as_deref())?;
+        let mut came = Came { headers, principal, values: 0 };
         match parts.method {
             Method::POST => {}
             Method::DELETE => {
-                let (session, _) = self.session(&parts.headers)?;
-                self.sessions.end(&session);
+                let session = self.session(&came)?;
+                if self.sessions.remove(session.name()) {
+                    self.ended(&session);
+                }
                 return Ok(empty(StatusCode::NO_CONTENT));
             }
-            _ => {
-                // No stream of the server's own is offered: 405, as the specification has it.
-                self.session(&parts.headers)?;
-                let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
-                response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, DELETE"));
-                return Ok(response);
-            }
+            _ => return self.stream(&came).await,
         }
-        judge::post(&parts.headers, self.limits.bytes)?;
-        let length = judge::text(&parts.headers, &CONTENT_LENGTH)?.and_then(|n| n.parse().ok());
+        let limits = self.options.limits;
+        judge::post(headers, limits.bytes)?;
+        let length = judge::text(headers, &CONTENT_LENGTH)?.and_then(|n| n.parse().ok());
         let small = length.is_some_and(|length: u64| length <= SMALL);
-        let _place = if small { None } else { self.large.acquire().await.ok() };
-        let body = Limited::new(body, self.limits.bytes).collect().await.map_err(|error| {
+        let room = &self.options.room;
+        let place = if small { None } else { room.large.acquire().await.ok() };
+        let body = Limited::new(body, limits.bytes).collect().await.map_err(|error| {
             if error.is::<http_body_util::LengthLimitError>() {
                 HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large")
             } else {
@@ -108,10 +151,10 @@ impl HttpDoor {
         })?;
         let body = body.to_bytes();
         // More than are allowed are refused below, whatever their number.
-        let values = strict::values(&body).min(self.limits.values).min(VALUES_AT_ONCE);
-        let values = u32::try_from(values).unwrap_or(u32::MAX);
-        let _room = self.values.acquire_many(values).await.ok();
-        let value = match strict::parse(&body, self.limits) {
+        came.values = strict::values(&body).min(limits.values).min(VALUES_AT_ONCE);
+        let values = u32::try_from(came.values).unwrap_or(u32::MAX);
+        let held = (place, room.values.acquire_many(values).await.ok());
+        let value = match strict::parse(&body, limits) {
             Ok(value) => value,
             Err(error) => {
                 let error = RpcError::new(code::PARSE, error.to_string());
@@ -119,173 +162,144 @@ impl HttpDoor {
             }
         };
         drop(body);
-        match Message::from_value(value) {
-            Ok(message) => self.message(&parts.headers, message).await,
+        let response = match Message::from_value(value) {
+            Ok(message) => self.message(&came, message).await,
             Err(error) => {
                 let error = RpcError::new(code::INVALID_REQUEST, error.to_string());
                 Ok(answered(StatusCode::BAD_REQUEST, None, &Err(error)))
             }
-        }
-    }
-
-    async fn message(
-        &self,
-        headers: &HeaderMap,
-        message: Message,
-    ) -> Result<Response<Full<Bytes>>, HttpRefusal> {
-        match message {
-            Message::Request { id, method, params } => {
-                let version = judge::text(headers, &VERSION)?;
-                match Era::of(&method, params.as_ref(), version) {
-                    Era::Stateless => Ok(self.stateless(headers, id, &method, params).await),
-                    Era::Handshake if method == "initialize" => {
-                        Ok(self.initialize(headers, id, params).await)
-                    }
-                    Era::Handshake => self.in_session(headers, id, &method, params).await,
-                }
-            }
-            Message::Notification { method, params } => {
-                let version = judge::text(headers, &VERSION)?.and_then(Revision::parse);
-                if version.is_some_and(|version| version.is_stateless()) {
-                    return Ok(empty(StatusCode::ACCEPTED));
-                }
-                let (session, revision) = self.session(headers)?;
-                match method.as_str() {
-                    "notifications/initialized" => {}
-                    CANCELLED => self.sessions.cancel(&session, params.as_ref()),
-                    _ => {
-                        let asker = Asker { session: Some(session), revision, principal: None };
-                        self.backend.notification(&asker, &method, params).await;
-                    }
-                }
-                Ok(empty(StatusCode::ACCEPTED))
-            }
-            Message::Response { .. } => Err(HttpRefusal::new(
-                StatusCode::BAD_REQUEST,
-                "nothing was asked that this could answer",
-            )),
-        }
-    }
-
-    /// 2026-07-28: the request says all there is to know, twice, and both must agree.
-    async fn stateless(
-        &self,
-        headers: &HeaderMap,
-        id: Id,
-        method: &str,
-        params: Option<Value>,
-    ) -> Response<Full<Bytes>> {
-        let answer = match judge::stateless(headers, method, params.as_ref()) {
-            Err(error) => return answered(StatusCode::BAD_REQUEST, Some(&id), &Err(error)),
-            Ok(()) => {
-                let asker = Asker { session: None, revision: Revision::STATELESS, principal: None };
-                answer::answer(self.backend.as_ref(), Era::Stateless, &asker, method, params).await
-            }
         };
-        let status = match &answer {
-            Err(error) if error.code == code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
-            _ => StatusCode::OK,
-        };
-        answered(status, Some(&id), &answer)
-    }
-
-    async fn initialize(
-        &self,
-        headers: &HeaderMap,
-        id: Id,
-        params: Option<Value>,
-    ) -> Response<Full<Bytes>> {
-        let wanted = params.as_ref().and_then(|p| p.get("protocolVersion")).and_then(Value::as_str);
-        let Some(wanted) = wanted else {
-            let error = RpcError::new(code::INVALID_PARAMS, "\"protocolVersion\" is missing");
-            return answered(StatusCode::BAD_REQUEST, Some(&id), &Err(error));
-        };
-        // A header is not needed here, but one that says other than the body is not let in.
-        if judge::text(headers, &VERSION).is_ok_and(|found| found.is_some_and(|v| v != wanted)) {
-            let error = RpcError::new(code::INVALID_REQUEST, "the header names another revision");
-            return answered(StatusCode::BAD_REQUEST, Some(&id), &Err(error));
-        }
-        let revision = Revision::negotiate(wanted);
-        let asker = Asker { session: None, revision: revision.clone(), principal: None };
-        let backend = self.backend.as_ref();
-        let answer = answer::answer(backend, Era::Handshake, &asker, "initialize", params).await;
-        let mut response = answered(StatusCode::OK, Some(&id), &answer);
-        if answer.is_ok() {
-            match self.sessions.open(revision) {
-                Some(session) => response.headers_mut().insert(SESSION, session),
-                None => return empty(StatusCode::SERVICE_UNAVAILABLE),
-            };
-        }
+        drop(held);
         response
     }
 
-    async fn in_session(
-        &self,
-        headers: &HeaderMap,
-        id: Id,
-        method: &str,
-        params: Option<Value>,
-    ) -> Result<Response<Full<Bytes>>, HttpRefusal> {
-        let (session, revision) = self.session(headers)?;
-        let Slot::Open(slot) = self.sessions.begin(&session, &id) else {
-            let error = RpcError::new(code::INVALID_REQUEST, "this id is already in flight");
-            return Ok(answered(StatusCode::BAD_REQUEST, Some(&id), &Err(error)));
-        };
-        let asker = Asker { session: Some(session), revision, principal: None };
-        let answer = tokio::select! {
-            answer = answer::answer(self.backend.as_ref(), Era::Handshake, &asker, method, params) => answer,
-            () = slot.cancelled() => Err(answer::cancelled()),
-        };
-        Ok(answered(StatusCode::OK, Some(&id), &answer))
+    async fn message(
+        self: &Arc<Self>,
+        came: &Came<'_>,
+        message: Message,
+    ) -> Result<Response<DoorBody>, HttpRefusal> {
+        let version = judge::text(came.headers, &VERSION)?;
+        match message {
+            Message::Request { id, method, params } => {
+                match Era::of(&method, params.as_ref(), version) {
+                    Era::Stateless => Ok(self.stateless(came, id, method, params).await),
+                    Era::Handshake if method == "initialize" => {
+                        Ok(self.initialize(came, id, params).await)
+                    }
+                    Era::Handshake => self.in_session(came, id, method, params).await,
+                }
+            }
+            Message::Notification { method, params } => {
+                if version.and_then(Revision::parse).is_some_and(|version| version.is_stateless()) {
+                    return Ok(empty(StatusCode::ACCEPTED));
+                }
+                let session = self.session(came)?;
+                match method.as_str() {
+                    "notifications/initialized" => {}
+                    CANCELLED => session.cancel(params.as_ref()),
+                    _ => self.backend.notification(session.asker(), &method, params).await,
+                }
+                Ok(empty(StatusCode::ACCEPTED))
+            }
+            Message::Response { id, answer } => {
+                let session = self.session(came)?;
+                if session.questions.answer(id.as_ref(), answer) {
+                    return Ok(empty(StatusCode::ACCEPTED));
+                }
+                Err(HttpRefusal::new(
+                    StatusCode::BAD_REQUEST,
+                    "nothing was asked that this could answer",
+                ))
+            }
+        }
     }
 
-    /// The session that the headers name, of this server alone.
-    fn session(&self, headers: &HeaderMap) -> Result<(Arc<str>, Revision), HttpRefusal> {
-        let named = judge::text(headers, &SESSION)?.ok_or(HttpRefusal::new(
+    /// The session that the headers name, of this server and this principal alone.
+    fn session(&self, came: &Came<'_>) -> Result<Arc<Session>, HttpRefusal> {
+        let named = judge::text(came.headers, &SESSION)?.ok_or(HttpRefusal::new(
             StatusCode::BAD_REQUEST,
             "the header Mcp-Session-Id is missing",
         ))?;
-        let (session, revision) = self
+        let session = self
             .sessions
-            .find(named)
+            .find(named, came.principal.as_deref())
             .ok_or(HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such session"))?;
-        match judge::text(headers, &VERSION)? {
-            Some(version) if version != revision.as_str() => Err(HttpRefusal::new(
+        // What counts is the session's own; the header must be one that could be agreed on
+        // (2025-11-25, transports, protocol version header).
+        match judge::text(came.headers, &VERSION)?.map(Revision::parse) {
+            None => Ok(session),
+            Some(Some(version)) if !version.is_stateless() => Ok(session),
+            Some(_) => Err(HttpRefusal::new(
                 StatusCode::BAD_REQUEST,
-                "the header MCP-Protocol-Version names another revision than the session's",
+                "the header MCP-Protocol-Version names a revision that no session here has",
             )),
-            _ => Ok((session, revision)),
         }
+    }
+
+    /// A session has left the table.
+    fn ended(&self, session: &Session) {
+        session.end();
+        self.backend.ended(session.name());
+    }
+
+    /// Lets work go on by itself, from here on whether or not somebody reads.
+    fn go_on(self: &Arc<Self>, driver: Driver, after: impl FnOnce(&Self) + Send + 'static) {
+        let door = Arc::clone(self);
+        let exchange = Arc::clone(driver.exchange());
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = door.stop.cancelled() => {}
+                () = driver.run() => {}
+            }
+            door.parked.forget(&exchange);
+            after(&door);
+        });
     }
 }
 
 impl HttpRefusal {
     /// As HTTP: a small JSON body that says why.
     #[must_use]
-    pub fn into_response(self) -> Response<Full<Bytes>> {
-        json_response(self.status, &json!({ "error": self.reason }))
+    pub fn into_response(self) -> Response<DoorBody> {
+        let text = json!({ "error": self.reason }).to_string();
+        let mut response = json_response(self.status, text.into());
+        if self.status == StatusCode::UNAUTHORIZED {
+            // RFC 6750, section 3.
+            let challenge = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        response
     }
 }
 
-fn empty(status: StatusCode) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
+fn empty(status: StatusCode) -> Response<DoorBody> {
+    let mut response = Response::new(DoorBody::whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }
 
-fn answered(
-    status: StatusCode,
-    id: Option<&Id>,
-    answer: &Result<Value, RpcError>,
-) -> Response<Full<Bytes>> {
-    json_response(status, &response(id, answer))
+fn answered(status: StatusCode, id: Option<&Id>, answer: &Answer) -> Response<DoorBody> {
+    json_response(status, response(id, answer).into())
 }
 
-fn json_response(status: StatusCode, value: &Value) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(value.to_string()));
+fn json_response(status: StatusCode, text: Bytes) -> Response<DoorBody> {
+    let mut response = Response::new(DoorBody::whole(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+fn event_response(events: body::Events) -> Response<DoorBody> {
+    let mut response = Response::new(DoorBody::events(events));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The parameters' member of this name, as text.
+fn member<'v>(params: Option<&'v Value>, name: &str) -> Option<&'v str> {
+    params?.get(name)?.as_str()
 }

@@ -17,6 +17,8 @@ pub mod code {
     pub const INTERNAL: i64 = -32603;
     /// A header says other than the body.
     pub const HEADER_MISMATCH: i64 = -32020;
+    /// The request needs something of the client that it has not declared.
+    pub const MISSING_CAPABILITY: i64 = -32021;
     /// The revision is not spoken here.
     pub const UNSUPPORTED_VERSION: i64 = -32022;
     /// The asker cancelled.
@@ -33,6 +35,16 @@ pub enum Id {
 }
 
 impl Id {
+    /// Reads an id. `None` for what cannot be one.
+    #[must_use]
+    pub fn from_value(id: &Value) -> Option<Self> {
+        match id {
+            Value::Number(number) => number.as_i64().map(Self::Number),
+            Value::String(text) if text.len() <= 256 => Some(Self::Text(text.clone())),
+            _ => None,
+        }
+    }
+
     /// As JSON.
     #[must_use]
     pub fn to_value(&self) -> Value {
@@ -161,26 +173,44 @@ impl Message {
 }
 
 /// The text of an answer.
-pub(crate) fn response(id: Option<&Id>, answer: &Result<Value, RpcError>) -> Value {
-    let mut object = Map::new();
-    object.insert("jsonrpc".into(), "2.0".into());
+pub(crate) fn response(id: Option<&Id>, answer: &Result<Value, RpcError>) -> Vec<u8> {
+    let mut text = Vec::with_capacity(256);
+    text.extend_from_slice(br#"{"jsonrpc":"2.0""#);
     if let Some(id) = id {
-        object.insert("id".into(), id.to_value());
+        member(&mut text, r#","id":"#, &id.to_value());
     }
     match answer {
-        Ok(result) => object.insert("result".into(), result.clone()),
-        Err(error) => object.insert("error".into(), error.to_value()),
-    };
-    Value::Object(object)
+        Ok(result) => member(&mut text, r#","result":"#, result),
+        Err(error) => member(&mut text, r#","error":"#, &error.to_value()),
+    }
+    text.push(b'}');
+    text
+}
+
+/// The text of a request of ours, or of a notification when there is no id.
+pub(crate) fn call(id: Option<i64>, method: &str, params: Option<&Value>) -> Vec<u8> {
+    let mut text = Vec::with_capacity(256);
+    text.extend_from_slice(br#"{"jsonrpc":"2.0""#);
+    if let Some(id) = id {
+        member(&mut text, r#","id":"#, &Value::from(id));
+    }
+    member(&mut text, r#","method":"#, &Value::from(method));
+    if let Some(params) = params {
+        member(&mut text, r#","params":"#, params);
+    }
+    text.push(b'}');
+    text
+}
+
+fn member(text: &mut Vec<u8>, name: &str, value: &Value) {
+    text.extend_from_slice(name.as_bytes());
+    // A JSON value can always be written into memory.
+    let _ = serde_json::to_writer(text, value);
 }
 
 fn read_id(id: Value) -> Result<Id, EnvelopeError> {
-    match id {
-        Value::Number(number) => number.as_i64().map(Id::Number),
-        Value::String(text) if text.len() <= 256 => Some(Id::Text(text)),
-        _ => None,
-    }
-    .ok_or(EnvelopeError("\"id\" must be an integer or a string of at most 256 bytes"))
+    Id::from_value(&id)
+        .ok_or(EnvelopeError("\"id\" must be an integer or a string of at most 256 bytes"))
 }
 
 fn method_name(method: Value) -> Result<String, EnvelopeError> {

@@ -12,8 +12,12 @@ mod backend;
 mod client;
 mod door;
 mod envelope;
+mod exchange;
+mod header_params;
 mod http_client;
 mod lines;
+pub mod oauth;
+mod parked;
 mod revision;
 mod role;
 mod serve_stdio;
@@ -24,8 +28,9 @@ mod upstream;
 
 pub use backend::{Answer, Asker, Backend, Boxed, Client, Listening, Nobody, Wanted};
 pub use client::HttpClient;
-pub use door::{HttpDoor, HttpRefusal, route};
+pub use door::{Bearer, DoorBody, DoorOptions, HttpDoor, HttpRefusal, route};
 pub use envelope::{EnvelopeError, Id, Message, RpcError, code};
+pub use header_params::HeaderParam;
 pub use revision::Revision;
 pub use serve_stdio::serve_stdio;
 pub use upstream::{

@@ -12,6 +12,11 @@ pub(crate) const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabi
 /// Key of `_meta` that names the server.
 pub(crate) const META_SERVER: &str = "io.modelcontextprotocol/serverInfo";
 
+/// Key of `_meta` with the least severe log message that a stateless request wants to hear.
+pub(crate) const META_LOG: &str = "io.modelcontextprotocol/logLevel";
+/// Key of `_meta` that names the subscription that a notification belongs to.
+pub(crate) const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
 /// A revision that this program speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision(ProtocolVersion);

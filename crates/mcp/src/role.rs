@@ -13,9 +13,6 @@ use serde_json::Value;
 /// We ask.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawClient;
-/// We answer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RawServer;
 
 /// A request. `meta` is RMCP's scratch space: what stands in `params` is never touched.
 #[derive(Clone, Serialize, Deserialize)]
@@ -196,4 +193,3 @@ macro_rules! role {
     };
 }
 role!(RawClient, true);
-role!(RawServer, false);

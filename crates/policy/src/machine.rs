@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_bundle::{
-    Diagnostic, Document, Isolation, Places, PolicyList, PolicyTables, Table, Value, parse_usd,
-    policy_tables,
+    Diagnostic, Document, Isolation, Places, PolicyList, PolicyTables, SecretName, Table, Value,
+    parse_usd, policy_tables,
 };
 use serde::Serialize;
 
@@ -43,6 +43,9 @@ pub struct MachinePolicy {
     pub tables: PolicyTables,
     /// `[policy]`
     pub ceilings: Ceilings,
+    /// `[state] url_ref`: the name of the host variable, or secret of the keychain, that holds the
+    /// address of the PostgreSQL database for shared state. `None`: a file in the machine's folder.
+    pub state_url_ref: Option<SecretName>,
     /// Where everything in it stands: `policy.isolation`, `policy.tools.*[0]`.
     #[serde(skip)]
     pub places: Places,
@@ -94,6 +97,11 @@ fn decode(document: &Document) -> MachinePolicy {
     if let Some(table) = root.table("policy") {
         policy.tables = policy_tables(&table, &check);
         policy.ceilings = ceilings(&table);
+        table.finish();
+    }
+    if let Some(table) = root.table("state") {
+        policy.state_url_ref =
+            table.get("url_ref").and_then(|value| value.parsed("bad-name", SecretName::parse));
         table.finish();
     }
     // The guard's own table: its room reads what is in it.

@@ -24,6 +24,8 @@ const NONE: &str = "-none";
 const UNDONE: &str = "machine.toml.undone";
 /// What is being written. Whoever writes holds the folder's lock, so there is one.
 const NEW: &str = "machine.toml.new";
+/// Tables that are no rules. Without its `[state]` a machine would begin an empty ledger of its own.
+const KEPT_TABLES: [&str; 2] = ["guard", "state"];
 /// How many are kept; the oldest goes first.
 const MOST: usize = 50;
 
@@ -40,11 +42,11 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// The machine's rules become a preset; a `[guard]` table that is there stays.
+    /// The machine's rules become a preset; the tables `[guard]` and `[state]` stay as they are.
     ///
     /// # Errors
     /// [`Error::Replace`] when what is there cannot be read, is no regular file, or is no TOML, so
-    /// that its `[guard]` cannot be kept.
+    /// that its `[guard]` and `[state]` cannot be kept.
     pub fn with(home: &Path, preset: &Preset) -> Result<Self, Error> {
         let path = home.join(MACHINE_FILE);
         let old = match open_home(home, false).map_err(|e| fail(home, &e))? {
@@ -52,7 +54,7 @@ impl Replacement {
             None => None,
         };
         let text = match &old {
-            Some(old) => keep_guard(&path, old, preset.text)?,
+            Some(old) => keep(&path, old, preset.text)?,
             None => preset.text.to_owned(),
         };
         // Never put in place what a run would refuse.
@@ -256,35 +258,40 @@ fn kept(folder: &OwnedFd) -> std::io::Result<Vec<(u32, String)>> {
     Ok(all)
 }
 
-/// The preset's text with the `[guard]` table of the old file, comments and all.
-fn keep_guard(path: &Path, old: &[u8], preset: &str) -> Result<String, Error> {
+/// The preset's text with the tables of the old file that are no rules, comments and all.
+fn keep(path: &Path, old: &[u8], preset: &str) -> Result<String, Error> {
     let refuse = |reason: String| Error::Replace { path: path.to_owned(), reason };
     let text = std::str::from_utf8(old)
         .map_err(|_| refuse("it is not UTF-8; move it away first".to_owned()))?;
     let document: toml_edit::DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let first = error.message().lines().next().unwrap_or_default().to_owned();
         refuse(format!(
-            "it does not parse ({first}), so that its [guard] cannot be kept; mend it or move it away"
+            "it does not parse ({first}), so that its [guard] and [state] cannot be kept; mend it or move it away"
         ))
     })?;
-    let Some(guard) = document.get("guard") else { return Ok(preset.to_owned()) };
-    let mut guard_alone = toml_edit::DocumentMut::new();
-    guard_alone.insert("guard", guard.clone());
-    let kept = guard_alone.to_string();
-    let whole = format!("{}\n\n{}\n", preset.trim_end(), kept.trim());
-    let again: toml_edit::DocumentMut = whole
-        .parse()
-        .map_err(|_| refuse("its [guard] cannot be kept: write it as `[guard]`".to_owned()))?;
-    // Read back and compared, so that nothing of it is lost on the way.
-    let value = |item: Option<&toml_edit::Item>| {
-        let mut one = toml_edit::DocumentMut::new();
-        one.insert("guard", item.cloned().unwrap_or_default());
-        one.to_string().trim().to_owned()
-    };
-    if value(again.get("guard")) != kept.trim() {
-        return Err(refuse("its [guard] cannot be kept: write it as `[guard]`".to_owned()));
+    let there: Vec<&str> = KEPT_TABLES.into_iter().filter(|t| document.contains_key(t)).collect();
+    if there.is_empty() {
+        return Ok(preset.to_owned());
     }
-    Ok(whole)
+    let alone = |document: &toml_edit::DocumentMut| {
+        let mut alone = toml_edit::DocumentMut::new();
+        for table in &there {
+            alone.insert(table, document.get(table).cloned().unwrap_or_default());
+        }
+        alone.to_string().trim().to_owned()
+    };
+    let kept = alone(&document);
+    let whole = format!("{}\n\n{kept}\n", preset.trim_end());
+    let again = whole.parse::<toml_edit::DocumentMut>();
+    // Read back and compared, so that nothing of it is lost on the way.
+    match again {
+        Ok(again) if alone(&again) == kept => Ok(whole),
+        _ => {
+            let tables: Vec<String> = there.iter().map(|table| format!("[{table}]")).collect();
+            let tables = tables.join(" or ");
+            Err(refuse(format!("its {tables} cannot be kept: write it as a table of that form")))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,31 @@ pub enum Outcome {
     Refused,
 }
 
+/// What a run is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// An agent in a sandbox.
+    #[default]
+    Run,
+    /// Servers are asked what they offer.
+    Ask,
+    /// Servers are served to clients outside.
+    Serve,
+}
+
+impl Kind {
+    /// As in the record: `run`, `ask` or `serve`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Ask => "ask",
+            Self::Serve => "serve",
+        }
+    }
+}
+
 /// One step of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
@@ -46,6 +71,9 @@ pub struct Attempt {
 pub enum Event {
     /// A run was assembled and is about to start.
     RunStarted {
+        /// What it is. Records from before there was more than one kind do not say it.
+        #[serde(default)]
+        kind: Kind,
         /// Project folder.
         project: String,
         /// Consent digest of the bundle.
@@ -136,6 +164,59 @@ pub enum Event {
         detail: Option<String>,
         /// Milliseconds from decision to settlement.
         elapsed_ms: u64,
+        /// What was charged, in USD with 8 places, where the call was priced.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_usd: Option<String>,
+    },
+    /// A call waits for a person; durable before anybody can answer.
+    ApprovalAsked {
+        /// The question's id, which an answer names.
+        question: String,
+        /// Number of the call within the run.
+        call: u64,
+        /// Who calls.
+        principal: String,
+        /// Server's name.
+        server: String,
+        /// Tool.
+        tool: String,
+        /// The rule that wants an approval.
+        rule: String,
+        /// Digest of everything that a yes is bound to.
+        digest: String,
+        /// When it expires, RFC 3339 UTC.
+        expires: String,
+    },
+    /// What became of a question; durable before a call goes on by it.
+    ApprovalAnswered {
+        /// The question's id.
+        question: String,
+        /// As in [`Event::ApprovalAsked`].
+        digest: String,
+        /// `approved`, `denied`, `timed_out`, `withdrawn` or `failed`.
+        answer: String,
+        /// `terminal`, `command`, `webhook`; `none` when nobody answered.
+        channel: String,
+        /// Who, where somebody did: a user of this machine, or an approver's key.
+        by: Option<String>,
+        /// In their words, or why it failed.
+        reason: Option<String>,
+    },
+    /// An approver was not reached, or what it said was no answer: the question waits on.
+    ApprovalUnheard {
+        /// The question's id.
+        question: String,
+        /// `webhook`.
+        channel: String,
+        /// Why. Never an address.
+        reason: String,
+    },
+    /// So much of a spending cap is used that a person is to know; once for each cap and period.
+    SpendWarned {
+        /// Number of the call within the run that got there.
+        call: u64,
+        /// Which cap, its period, and how much of it is used, in words.
+        detail: String,
     },
     /// A secret's name was resolved or refused. Never a value.
     SecretAccessed {
@@ -148,9 +229,36 @@ pub enum Event {
         /// Source, or the rule that refused.
         detail: String,
     },
+    /// A person signed in to a server, or did not get through. Never a value.
+    SignedIn {
+        /// Server's name.
+        server: String,
+        /// Its declared address, which the token is bound to.
+        url: String,
+        /// Whether there is a token now.
+        outcome: Outcome,
+        /// Who gave it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        issuer: Option<String>,
+        /// What it is good for, as far as that was said.
+        scopes: Vec<String>,
+        /// Where it is kept, or why there is none.
+        detail: String,
+    },
+    /// A sign-in was taken away. In the machine log.
+    SignedOut {
+        /// Server's name, or its address where it has none here.
+        server: String,
+        /// The address that the token was bound to.
+        url: String,
+        /// Who gave it.
+        issuer: String,
+        /// `revoked`, `not offered`, `failed: …`: what the issuer made of it.
+        revoked: String,
+    },
     /// A limit was reached and the run is being stopped.
     LimitReached {
-        /// `duration`, `memory`, `pids`, `disk`, `cpu`, `record`.
+        /// `duration`, `memory`, `pids`, `disk`, `cpu`, `record`, `spending`, `approval`.
         limit: String,
         /// What was seen and what was allowed.
         detail: String,
@@ -159,7 +267,7 @@ pub enum Event {
     RunFinished {
         /// The agent's exit status as the shell gives it.
         status: i32,
-        /// `exit`, `signal`, `limit`, `stopped`, `error`.
+        /// `exit`, `signal`, `limit`, `approval`, `stopped`, `error`.
         ended_by: String,
         /// More words, when there are any.
         detail: Option<String>,

@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use ringfence_gateway::LoginError;
+use ringfence_mcp::oauth::OAuthError;
+
 /// Whose matter an error is; the program's exit status follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -42,6 +45,22 @@ pub enum Error {
     /// The proxy could not start.
     #[error(transparent)]
     Egress(#[from] ringfence_egress::Error),
+    /// The shared database cannot be used: what needs it does not go on.
+    #[error(transparent)]
+    State(#[from] ringfence_state::Error),
+    /// Questions cannot be kept or answered.
+    #[error(transparent)]
+    Approval(#[from] ringfence_approval::Error),
+    /// A variable that Ringfence itself needs has no value that can be used.
+    #[error("{name}, {what}: {reason}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// What it is for.
+        what: &'static str,
+        /// Why. Never the value.
+        reason: String,
+    },
     /// No command was given and the manifest has none.
     #[error("nothing to run: the manifest has no `sandbox.command`, and none was given")]
     NoCommand,
@@ -78,6 +97,17 @@ pub enum Error {
     /// A person ended it before it was done. Nothing was written.
     #[error("stopped before every server was asked: nothing is pinned")]
     Stopped,
+    /// Nobody is signed in, or out, and why.
+    #[error("{server}: {error}")]
+    Login {
+        /// The server's name.
+        server: String,
+        /// Why.
+        error: LoginError,
+    },
+    /// A person ended it before they were signed in.
+    #[error("stopped before anybody was signed in")]
+    StoppedLogin,
     /// The bundle is no longer what was trusted when the servers were asked. Nothing was written.
     #[error("the bundle changed while the servers were asked: nothing is pinned")]
     Overtaken,
@@ -107,6 +137,33 @@ pub enum Error {
         /// How many of them are masked.
         masked: u64,
     },
+    /// A price or a cap is none. A manifest that was parsed has none of these.
+    #[error("{0}")]
+    Spending(String),
+    /// The file of gateway tokens cannot be used as it is.
+    #[error("{path}: {reason}")]
+    Tokens {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A certificate or its key cannot be used.
+    #[error("{path}: {reason}")]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The gateway cannot listen there, or not so.
+    #[error("cannot listen on {address}: {reason}")]
+    Listen {
+        /// As it was given.
+        address: String,
+        /// Why.
+        reason: String,
+    },
     /// A file of the machine's state could not be used.
     #[error("{path}: {source}")]
     Io {
@@ -127,15 +184,26 @@ impl Error {
             | Self::NoServers
             | Self::NotAsked { refused: false, .. }
             | Self::Stopped
+            | Self::StoppedLogin
             | Self::Overtaken
             | Self::Unlockable(_)
             | Self::NoCommand
+            | Self::Variable { .. }
+            | Self::Approval(
+                ringfence_approval::Error::Unknown(_) | ringfence_approval::Error::Settled { .. },
+            )
             | Self::Project { .. }
+            | Self::Spending(_)
+            | Self::Tokens { .. }
+            | Self::Tls { .. }
+            | Self::Listen { .. }
             | Self::Identity(_)
             | Self::Secret(
                 ringfence_secrets::Error::Missing { .. }
                 | ringfence_secrets::Error::Failed { .. }
                 | ringfence_secrets::Error::Keychain(_)
+                | ringfence_secrets::Error::NoKeychain(_)
+                | ringfence_secrets::Error::SignIn(_)
                 | ringfence_secrets::Error::NoValue(_),
             )
             | Self::Record(
@@ -151,18 +219,39 @@ impl Error {
             Self::Trust(
                 ringfence_trust::Error::Write { .. } | ringfence_trust::Error::Record(_),
             ) => Kind::Internal,
+            Self::Login { error, .. } => match error {
+                LoginError::Secret(ringfence_secrets::Error::Denied { .. }) => Kind::Refused,
+                LoginError::Record(_) => Kind::Internal,
+                // What came from elsewhere is not what it must be.
+                LoginError::OAuth(
+                    OAuthError::Place { .. }
+                    | OAuthError::Redirected { .. }
+                    | OAuthError::Resource { .. }
+                    | OAuthError::Issuer { .. }
+                    | OAuthError::Mixed(_)
+                    | OAuthError::OtherIssuer { .. }
+                    | OAuthError::NoPkce,
+                ) => Kind::Refused,
+                _ => Kind::User,
+            },
             Self::Trust(_)
             | Self::Policy(_)
             | Self::UnpinnedTools { .. }
             | Self::NotAsked { refused: true, .. }
             | Self::Backend(_)
             | Self::HardLink { .. }
+            | Self::Approval(
+                ringfence_approval::Error::Expired(_)
+                | ringfence_approval::Error::OtherDigest { .. },
+            )
             | Self::Sandbox(ringfence_sandbox::Error::Leaky(_))
             | Self::Secret(ringfence_secrets::Error::Denied { .. }) => Kind::Refused,
             Self::Sandbox(_)
             | Self::Record(_)
             | Self::Egress(_)
             | Self::Io { .. }
+            | Self::State(_)
+            | Self::Approval(_)
             | Self::Secret(_) => Kind::Internal,
         }
     }
@@ -173,6 +262,9 @@ impl Error {
         if let Self::Secret(error) = self {
             return error.next().map(Cow::Owned);
         }
+        if let Self::Login { server, error } = self {
+            return login_next(server, error).map(Cow::Owned);
+        }
         if let Self::Trust(ringfence_trust::Error::Store { path, .. }) = self {
             // The folder itself holds the machine's rules, keys and evidence: that stays.
             let is_file = path.file_name().is_some_and(|name| name == "trust.json");
@@ -182,6 +274,9 @@ impl Error {
                 false => format!("ls -ld {path}"),
             };
             return Some(text.into());
+        }
+        if let Self::Variable { name, .. } = self {
+            return Some(format!("ringfence secret set {name}").into());
         }
         self.next_fixed().map(Cow::Borrowed)
     }
@@ -207,15 +302,38 @@ impl Error {
             Self::Record(ringfence_record::Error::Write { .. }) => {
                 "df -h ~/.ringfence   # make room, then run again"
             }
+            Self::Approval(ringfence_approval::Error::OtherDigest { .. }) => {
+                "ringfence approvals show <id>"
+            }
+            Self::Approval(_) => "ringfence approvals list",
             Self::NoCommand => "ringfence run -- <command>",
             Self::UnpinnedTools { .. } | Self::Stopped => "ringfence lock --tools",
             Self::NoServers => "ringfence lock",
             Self::Overtaken => "ringfence trust",
             Self::NotAsked { .. } => "ringfence report last",
+            Self::Tokens { .. } => "ringfence gateway token list",
+            Self::Listen { .. } => "ringfence gateway serve --help",
             Self::Record(Record::NoSuchRun(_)) => "ringfence ps --all",
             Self::Record(Record::Damaged { .. })
             | Self::Trust(Trust::Record(Record::Damaged { .. })) => "ringfence audit verify",
             _ => return None,
         })
     }
+}
+
+fn login_next(server: &str, error: &LoginError) -> Option<String> {
+    Some(match error {
+        LoginError::Secret(ringfence_secrets::Error::NoKeychain(_)) => {
+            format!("ringfence login {server} --store file   # a file that only you can read")
+        }
+        LoginError::Secret(error) => return error.next(),
+        LoginError::OAuth(OAuthError::NoRegistration) => {
+            format!("ringfence login {server} --client-id <ID>")
+        }
+        LoginError::NotSignedIn(_) => "ringfence login --list".to_owned(),
+        LoginError::OAuth(_) | LoginError::Server(_) | LoginError::NotTaken(_) => {
+            "ringfence report last".to_owned()
+        }
+        _ => return None,
+    })
 }

@@ -1,24 +1,28 @@
 //! Carries out a plan: record, sandbox, proxy, gate, supervision, seal.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ringfence_approval::Channel;
 use ringfence_bundle::Who;
 use ringfence_egress::{Begun, Proxy, Token};
-use ringfence_gateway::{Gateway, Parts};
+use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_policy::Principal;
-use ringfence_record::{Attempt, Event, Recorder, RunId};
+use ringfence_record::{Attempt, Event, Kind, Recorder, RunId};
 use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
-use ringfence_secrets::Resolver;
+use ringfence_secrets::{Resolver, SignIns};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::launch::Launching;
 use crate::live;
 use crate::plan::{GATE_PORT, PROXY_PORT};
+use crate::rooms::Rooms;
 use crate::session::Session;
 use crate::supervise::{Signals, supervise};
-use crate::{Error, Plan, environment, project, secrets as names};
+use crate::terminal::{Front, Notice, Tty};
+use crate::{Error, Plan, approvals, environment, project, secrets as names};
 
 /// What is told while a run goes on.
 pub trait Progress {
@@ -26,6 +30,15 @@ pub trait Progress {
     fn begun(&self, run: &RunId, plan: &Plan);
     /// The probe passed; the agent starts now.
     fn released(&self, mode: &str);
+}
+
+/// Where a run's person is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// On the terminal that runs it, if it has one.
+    Here,
+    /// Elsewhere only: by commands and webhooks.
+    Elsewhere,
 }
 
 /// Why a run ended.
@@ -38,6 +51,8 @@ pub enum EndedBy {
     Signal,
     /// A limit was reached.
     Limit,
+    /// Nobody answered a question in time, and the manifest says `on_timeout = "abort"`.
+    Approval,
     /// A person stopped it.
     Stopped,
     /// The run could not go on.
@@ -50,6 +65,7 @@ impl EndedBy {
             Self::Exit => "exit",
             Self::Signal => "signal",
             Self::Limit => "limit",
+            Self::Approval => "approval",
             Self::Stopped => "stopped",
             Self::Error => "error",
         }
@@ -61,7 +77,7 @@ impl EndedBy {
 pub struct Finished {
     /// Its id.
     pub run: RunId,
-    /// The status to return: the agent's own, 124 for a limit, 128+n for a signal.
+    /// The status to return: the agent's own, 124 for a limit or a question that nobody answered, 128+n for a signal.
     pub status: i32,
     /// Why.
     pub ended_by: EndedBy,
@@ -79,7 +95,7 @@ pub(crate) struct Ended {
 impl Ended {
     fn status(&self) -> i32 {
         match (self.by, self.exit) {
-            (EndedBy::Limit, _) => 124,
+            (EndedBy::Limit | EndedBy::Approval, _) => 124,
             (_, Some(Exit::Code(code))) => code,
             (_, Some(Exit::Signal(signal))) => 128 + signal,
             (_, None) => 255,
@@ -91,11 +107,12 @@ impl Ended {
 ///
 /// # Errors
 /// [`Error`] when the run could not start, or its evidence could not be written.
-pub fn execute(plan: &Plan, progress: &dyn Progress) -> Result<Finished, Error> {
-    let session = Session::open(plan, mode(plan))?;
+pub fn execute(plan: &Plan, ask: Ask, progress: &dyn Progress) -> Result<Finished, Error> {
+    let session = Session::open(plan, Kind::Run, mode(plan))?;
     progress.begun(&session.run, plan);
     let runtime = runtime()?;
-    let mut outcome = runtime.block_on(contained(plan, &session.run, &session.recorder, progress));
+    let mut outcome =
+        runtime.block_on(contained(plan, ask, &session.run, &session.recorder, progress));
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
 
     if let (Ok(ended), Some(made)) =
@@ -142,6 +159,7 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
             continue;
         }
         swept += 1;
+        live::forget(file);
         match std::fs::remove_file(file) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::Io { path: file.clone(), source: e });
@@ -159,6 +177,7 @@ pub(crate) fn run_dir(home: &Path, run: &RunId) -> PathBuf {
 
 async fn contained(
     plan: &Plan,
+    ask: Ask,
     run: &RunId,
     recorder: &Recorder,
     progress: &dyn Progress,
@@ -177,7 +196,17 @@ async fn contained(
         let value = secrets.resolve(&Principal::Agent, name).await?;
         env.push((name.as_str().into(), value.expose().into()));
     }
+    // Only where somebody may be asked: a terminal that is shared is left alone otherwise.
+    let tty = (approvals::wanted(plan.manifest()) && ask == Ask::Here).then(Tty::open).flatten();
+    let front = Front::default();
+    let near: Option<Arc<dyn Channel>> = match &tty {
+        Some(_) => Some(Arc::new(front.clone())),
+        None if std::io::stderr().is_terminal() => None,
+        None => Some(Arc::new(Notice)),
+    };
+    let rooms = Rooms::open(plan, run, recorder, near).await?;
     let spec = Spec {
+        streams: if tty.is_some() { Streams::Terminal } else { Streams::Inherit },
         command: std::iter::once(plan.program.file.clone().into_os_string())
             .chain(plan.program.args.iter().skip(1).map(Into::into))
             .collect(),
@@ -186,21 +215,29 @@ async fn contained(
         listen: vec![PROXY_PORT, GATE_PORT],
         ..base_spec(plan, run)
     };
+    let halt = Stop::default();
+    let launcher = Launching::new(
+        plan,
+        run,
+        recorder,
+        &proxy,
+        secrets.clone(),
+        stopped.clone(),
+        Handle::current(),
+    );
+    let servers = launcher.alive();
     let gateway = Gateway::new(Parts {
         bundle: Arc::clone(&plan.bundle),
         store: plan.store.clone(),
         ruleset: Arc::clone(&plan.ruleset),
         recorder: recorder.clone(),
-        secrets: secrets.clone(),
-        launcher: Arc::new(Launching::new(
-            plan,
-            run,
-            recorder,
-            &proxy,
-            secrets,
-            stopped.clone(),
-            Handle::current(),
-        )),
+        secrets,
+        signins: SignIns::new(&plan.home),
+        launcher: Arc::new(launcher),
+        approver: rooms.approver(),
+        purse: rooms.purse(),
+        stop: halt.clone(),
+        leases: None,
     });
 
     let mut prepared = native::prepare(&spec)?;
@@ -230,12 +267,19 @@ async fn contained(
         progress.released(&mode(plan));
         begun.begin();
         let mut running = prepared.release()?;
-        supervise(plan, recorder, &mut running, &mut signals).await
+        if let Some(tty) = tty {
+            let io = |source| Error::Io { path: PathBuf::from("/dev/tty"), source };
+            front.start(tty, running.take_terminal()).map_err(io)?;
+        }
+        supervise(plan, recorder, &mut running, &mut signals, &halt).await
     }
     .await;
+    front.end();
     // Nobody listens any more only when the run is over already.
     let _ = stop.send(true);
     let _ = tokio::join!(serving, gating);
+    servers.none().await;
+    rooms.close().await;
     ended
 }
 

@@ -215,6 +215,13 @@ fn row(event: &Event) -> Option<Row> {
         Event::SecretAccessed { principal, name, outcome, detail } => {
             row(About::Secret, *outcome, principal, name.clone(), detail.clone())
         }
+        Event::SignedIn { server, url, outcome, issuer, detail, .. } => {
+            let what = match issuer {
+                Some(issuer) => format!("sign-in: {url}, by {issuer}"),
+                None => format!("sign-in: {url}"),
+            };
+            row(About::Secret, *outcome, server, what, detail.clone())
+        }
         _ => None,
     }
 }
@@ -224,7 +231,12 @@ fn row(event: &Event) -> Option<Row> {
 fn deciding(steps: &[Step]) -> String {
     let ruled = |s: &&Step| matches!(s.check.as_str(), "ruleset" | "methods");
     let refused = steps.iter().find(|s| s.outcome == Outcome::Refused);
-    let step = refused.or_else(|| steps.iter().rfind(ruled)).or(steps.last());
+    // A yes says more than that a tool may be called at all.
+    let said = |s: &&Step| s.check == "approval" && !s.rule.starts_with("no approval rule");
+    let step = refused
+        .or_else(|| steps.iter().find(said))
+        .or_else(|| steps.iter().rfind(ruled))
+        .or(steps.last());
     let rule = step.map(|s| s.rule.clone()).unwrap_or_default();
     let unpinned = |s: &Step| s.check == "pin" && s.rule.starts_with("unpinned");
     if refused.is_none() && steps.iter().any(unpinned) { format!("{rule}; unpinned") } else { rule }
@@ -337,6 +349,7 @@ mod tests {
             result: result.into(),
             detail: Some("it exited with status 3".into()),
             elapsed_ms: 1,
+            cost_usd: None,
         };
         let mut hello = call("x", Outcome::Allowed);
         if let Event::CallDecided { call, tool, method, .. } = &mut hello {

@@ -5,11 +5,12 @@ use std::io::IsTerminal;
 use std::task::Poll;
 use std::time::Duration;
 
+use ringfence_gateway::Stop;
 use ringfence_record::{Event, Recorder};
 use ringfence_sandbox::native::{self, Running};
 use ringfence_sandbox::{Exit, Limits};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use crate::execute::{Ended, EndedBy};
 use crate::{Error, Plan};
@@ -18,6 +19,8 @@ use crate::{Error, Plan};
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
 /// How long an agent has to end by itself after it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long an agent has to read the last reply, before a run that the gateway ended is killed.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Bytes that a run's record may have. Everything that is refused is recorded, so that an agent can
 /// make its record grow as fast as the disk is: some 400,000 decisions are enough for anybody.
 const RECORD: u64 = 256 << 20;
@@ -78,6 +81,7 @@ pub(crate) async fn supervise(
     recorder: &Recorder,
     running: &mut Running,
     signals: &mut Signals,
+    halt: &Stop,
 ) -> Result<Ended, Error> {
     let far = Instant::now() + Duration::from_secs(365 * 86_400);
     let end = plan.duration().map_or(far, |d| Instant::now() + d);
@@ -118,6 +122,15 @@ pub(crate) async fn supervise(
                     running.signal(signal);
                     kill_at = Instant::now() + GRACE;
                 }
+            }
+            halt = halt.wait() => {
+                // Nothing goes through any more. The reply that was the last one still arrives.
+                let _ = timeout(LAST_WORDS, running.wait()).await;
+                let mut ended = limit(recorder, running, halt.limit, halt.detail).await?;
+                if halt.limit == "approval" {
+                    ended.by = EndedBy::Approval;
+                }
+                return Ok(ended);
             }
             reason = recorder.failed() => {
                 running.kill();

@@ -71,8 +71,13 @@ pub enum Keeper {
 pub enum Streams {
     /// The supervisor's own.
     Inherit,
-    /// Pipes for stdin and stdout (an MCP server); stderr goes to the given file of the run.
+    /// Pipes for stdin and stdout (an MCP server); stderr goes to the given file of the run. The
+    /// process has no controlling terminal.
     Piped,
+    /// The supervisor's own, but a terminal of its own in the place of each that is a terminal: the
+    /// supervisor has the other end and carries bytes between the two. The process cannot reach the
+    /// supervisor's terminal by any name.
+    Terminal,
 }
 
 /// Everything a backend needs to start one process. No policy in it: policy has been decided.

@@ -46,6 +46,12 @@ pub enum Error {
     /// The keychain could not be changed.
     #[error("the keychain: {0}")]
     Keychain(String),
+    /// There is no keychain that could be used, or what is kept in it cannot be had.
+    #[error("the keychain: {0}")]
+    NoKeychain(String),
+    /// A sign-in could not be kept, read or taken away.
+    #[error("the sign-ins of this machine: {0}")]
+    SignIn(String),
     /// What was given is no value.
     #[error("this is no value for a secret: {0}")]
     NoValue(&'static str),

@@ -19,10 +19,10 @@ mod index;
 
 const SERVICE: &str = "ringfence";
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a change may take: a person may be asked something.
-const PERSON: Duration = Duration::from_secs(120);
-const LOCKED: &str = "it is locked; unlock it and try again";
+pub(crate) const PERSON: Duration = Duration::from_secs(120);
+pub(crate) const LOCKED: &str = "it is locked; unlock it and try again";
 
 /// The keychain of the person who runs this process.
 #[derive(Debug, Clone)]
@@ -130,7 +130,7 @@ fn attributes(name: &SecretName) -> HashMap<&str, &str> {
     HashMap::from([("service", SERVICE), ("name", name.as_str())])
 }
 
-async fn within<T>(
+pub(crate) async fn within<T>(
     time: Duration,
     work: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {
@@ -161,7 +161,7 @@ fn has_bus() -> bool {
     folder.join("bus").exists()
 }
 
-async fn opened() -> Result<SecretService<'static>, String> {
+pub(crate) async fn opened() -> Result<SecretService<'static>, String> {
     open().await?.ok_or_else(|| {
         "no Secret Service (such as gnome-keyring) answers in this session; on a machine without \
          one, set the variable where Ringfence is started"
@@ -169,7 +169,7 @@ async fn opened() -> Result<SecretService<'static>, String> {
     })
 }
 
-fn words(error: &secret_service::Error) -> String {
+pub(crate) fn words(error: &secret_service::Error) -> String {
     match error {
         secret_service::Error::Locked => LOCKED.to_owned(),
         secret_service::Error::Prompt => "the question it asked was not answered".to_owned(),

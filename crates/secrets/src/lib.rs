@@ -15,6 +15,7 @@ mod needles;
 mod resolver;
 mod scrub;
 mod secret;
+mod signins;
 mod source;
 mod varlock;
 mod view;
@@ -27,6 +28,7 @@ pub use keychain::Keychain;
 pub use resolver::Resolver;
 pub use scrub::{MIN_BYTES, Scrubber};
 pub use secret::{MAX_BYTES, Secret};
+pub use signins::{Kept, SignIn, SignIns, Stamp, Turn};
 pub use source::{Answer, Asked, Source};
 pub use varlock::Varlock;
 

@@ -1,11 +1,11 @@
 //! Values without a form of their own, where the key says that they are secret.
 
 use std::path::Path;
-use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 
 use super::chance::{LONGEST, drawn, is_password, stands_for};
+use super::finder::{Finder, best, quick};
 use super::{Hit, MAX_LITERALS};
 
 /// How keys of secrets end. The first few are for what people choose themselves.
@@ -97,17 +97,19 @@ const OWN_PUBLIC: [&str; 10] = [
     "idempotency-key",
 ];
 
-static FINDER: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    AhoCorasick::builder()
+static FINDER: Finder = Finder::new(|| quick(build), || best(build));
+
+fn build(builder: &mut AhoCorasickBuilder) -> AhoCorasick {
+    builder
         .ascii_case_insensitive(true)
         .match_kind(MatchKind::LeftmostLongest)
         .build(ENDS)
         .expect("the table is small and fixed")
-});
+}
 
 pub(super) fn scan(text: &[u8], quoting: Quoting, hits: &mut Vec<Hit>) {
     let mut count = 0;
-    for key in FINDER.find_iter(text) {
+    for key in FINDER.reading(text.len()).find_iter(text) {
         let before = text[..key.end()].iter().rev().take(64).take_while(|b| name(**b)).count();
         if is_public(&text[key.end() - before..key.end()]) {
             continue;
@@ -147,7 +149,9 @@ fn says_secret(key: &str) -> Option<bool> {
     if is_public(key.as_bytes()) {
         return None;
     }
-    if let Some(end) = FINDER.find_iter(key).last().filter(|end| end.end() == key.len()) {
+    if let Some(end) =
+        FINDER.reading(key.len()).find_iter(key).last().filter(|end| end.end() == key.len())
+    {
         return Some(end.pattern().as_usize() < CHOSEN);
     }
     let lower = key.to_ascii_lowercase();
@@ -168,7 +172,11 @@ pub(super) fn within(text: &[u8], own: bool, hits: &mut Vec<Hit>) {
         let key = String::from_utf8_lossy(&before[before.len() - length..]);
         let mark = before[..before.len() - length].last();
         let parameter = key.eq_ignore_ascii_case("key") && matches!(mark, Some(b'?' | b'&'));
-        let classic = FINDER.find_iter(&*key).last().is_some_and(|end| end.end() == key.len());
+        let classic = FINDER
+            .reading(key.len())
+            .find_iter(&*key)
+            .last()
+            .is_some_and(|end| end.end() == key.len());
         if !(classic || own || parameter) {
             continue;
         }

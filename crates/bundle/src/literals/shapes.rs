@@ -1,27 +1,25 @@
 //! Secrets that are known by their shape: private keys, signed tokens, passwords in addresses,
 //! authorisation headers.
 
-use std::sync::LazyLock;
-
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder};
 
 use super::chance::{drawn, entropy, stands_for, stands_for_token};
+use super::finder::{Finder, best, quick};
 use super::{Hit, MAX_LITERALS};
 
 const MARKS: [&str; 5] = ["-----BEGIN ", "eyJ", "://", "Bearer ", "Basic "];
 
-static FINDER: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    AhoCorasick::builder()
-        .ascii_case_insensitive(true)
-        .build(MARKS)
-        .expect("the table is small and fixed")
-});
+static FINDER: Finder = Finder::new(|| quick(build), || best(build));
+
+fn build(builder: &mut AhoCorasickBuilder) -> AhoCorasick {
+    builder.ascii_case_insensitive(true).build(MARKS).expect("the table is small and fixed")
+}
 
 /// How far after a mark something is looked for.
 const REACH: usize = 8192;
 
 pub(super) fn scan(text: &[u8], hits: &mut Vec<Hit>) {
-    let found = FINDER.find_iter(text).filter_map(|mark| {
+    let found = FINDER.reading(text.len()).find_iter(text).filter_map(|mark| {
         let (start, after) = (mark.start(), mark.end());
         let rest = &text[after..text.len().min(after + REACH)];
         match mark.pattern().as_usize() {

@@ -1,10 +1,9 @@
 //! Tokens whose issuers publish their form: a prefix, an alphabet, a length.
 
-use std::sync::LazyLock;
-
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 
 use super::chance::stands_for_token;
+use super::finder::{Finder, best, quick};
 use super::{Hit, MAX_LITERALS};
 
 /// What the part after the prefix is made of.
@@ -149,16 +148,18 @@ const FORMS: &[Form] = &[
     ("easypost-key", "EZAK", Of::Alnum, 54, 54),
 ];
 
-static PREFIXES: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    AhoCorasick::builder()
+static PREFIXES: Finder = Finder::new(|| quick(build), || best(build));
+
+fn build(builder: &mut AhoCorasickBuilder) -> AhoCorasick {
+    builder
         .match_kind(MatchKind::Standard)
         .build(FORMS.iter().map(|form| form.1))
         .expect("the table is small and fixed")
-});
+}
 
 pub(super) fn scan(text: &[u8], hits: &mut Vec<Hit>) {
     let mut count = 0;
-    for found in PREFIXES.find_overlapping_iter(text) {
+    for found in PREFIXES.reading(text.len()).find_overlapping_iter(text) {
         let (rule, prefix, of, least, most) = FORMS[found.pattern().as_usize()];
         let (start, after) = (found.start(), found.end());
         // Within a longer word it is no prefix, and within base64 it is chance.

@@ -122,6 +122,21 @@ fn tokens_are_found_wherever_they_stand() {
     assert!(TOKENS.len() >= 60);
 }
 
+/// The first texts are read by an automaton that is built fast, later ones by one that reads fast.
+#[test]
+fn the_first_bytes_are_read_as_the_later_ones_are() {
+    let read = || -> Vec<_> {
+        let texts = TOKENS.iter().zip(0..).map(|((_, before, of, count, behind), seed)| {
+            format!("x: {before}{}{behind}\n", draw(of, *count, seed))
+        });
+        texts.map(|text| find(text.as_bytes(), Context::File("a.toml".as_ref()))).collect()
+    };
+    let first = read();
+    assert!(first.iter().flatten().count() >= 50, "{first:?}");
+    let _ = find("plain words. ".repeat(10_000).as_bytes(), Context::File("a.toml".as_ref()));
+    assert_eq!(first, read());
+}
+
 #[test]
 fn shapes_are_found() {
     let body = (0..12).map(|n| draw(B64, 64, n)).collect::<Vec<_>>();

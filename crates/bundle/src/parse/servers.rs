@@ -18,10 +18,15 @@ enum Kind {
 }
 
 fn server(table: &Table<'_>) -> Option<Server> {
-    if table.keys() == "servers.agent" {
+    let reserved = match table.keys() {
+        "servers.agent" => Some("`agent` is the reserved name of the agent itself in `[policy]`"),
+        "servers.compact" => Some("`compact` is the reserved name of the gateway's compact door"),
+        "servers.ringfence" => Some("`ringfence` is the reserved name of the gateway's own tools"),
+        _ => None,
+    };
+    if let Some(message) = reserved {
         let help = "choose another name".to_owned();
-        let message = "`agent` is the reserved name of the agent itself in `[policy]`".to_owned();
-        table.error("reserved-name", message, Some(help));
+        table.error("reserved-name", message.to_owned(), Some(help));
     }
     table.hint(hints::SERVER);
     let kind = kind(table);

@@ -52,7 +52,7 @@ matches no possible name. A warning is a rule that decides nothing and could be 
 Exit status: 1 when there is an error, 0 when there are warnings alone or nothing.";
 
 const USE: &str = "\
-A [guard] table that is there stays. The file is replaced whole or not at all, and the old one is kept
+The tables [guard] and [state] stay as they are. The file is replaced whole or not at all, and the old one is kept
 beside it: `ringfence policy undo` puts it back, byte for byte. Runs under way keep the rules that they
 started with.";
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ringfence_record::RunId;
-use ringfence_run::{About, EndedBy, Finished, Plan, Progress, Request, Row, Verdict, View};
+use ringfence_run::{About, Ask, EndedBy, Finished, Plan, Progress, Request, Row, Verdict, View};
 
 use super::{Done, home, user_home};
 use crate::args::{Args, Run};
@@ -27,7 +27,8 @@ pub(crate) fn run(args: &Args, run: &Run) -> Done {
         show(&plan.view(), run.json);
         return Ok(ExitCode::SUCCESS);
     }
-    let finished = ringfence_run::execute(&plan, &Words)?;
+    let ask = if run.no_prompt { Ask::Elsewhere } else { Ask::Here };
+    let finished = ringfence_run::execute(&plan, ask, &Words)?;
     // A record may be large: it is not held whole.
     let mut fault = None;
     let entries = ringfence_record::read_run(&home, &finished.run)?;
@@ -105,6 +106,7 @@ fn summary(finished: &Finished, rows: &[Row]) {
         EndedBy::Exit => format!("exited with {}", finished.status),
         EndedBy::Signal => format!("was killed by signal {}", finished.status - 128),
         EndedBy::Limit => "was ended by a limit".into(),
+        EndedBy::Approval => "was ended: nobody answered in time".into(),
         EndedBy::Stopped => "was stopped".into(),
         EndedBy::Error => "could not go on".into(),
     };

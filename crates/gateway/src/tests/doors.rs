@@ -64,7 +64,8 @@ async fn the_older_way_has_a_session_and_says_only_what_is_offered() {
     let hello = &hello["result"];
     assert_eq!(hello["protocolVersion"], "2025-06-18");
     assert_eq!(hello["instructions"], "be kind");
-    assert_eq!(hello["capabilities"], json!({"tools": {}, "resources": {}}));
+    // What a server tells of by itself is passed on; resources/list is not listed.
+    assert_eq!(hello["capabilities"], json!({"tools": {"listChanged": true}, "resources": {}}));
     let session = head.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap();
     let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo", "arguments": {}}});
     let (_, result) = post(address, Some(session), call.clone()).await;

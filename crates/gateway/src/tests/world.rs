@@ -8,17 +8,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_bundle::{Server, ServerId, Template, ToolName, ToolPins, Transport};
+use ringfence_approval::Approver;
+use ringfence_bundle::{Server, ServerId, Template, ToolName, ToolPins, Toolset, Transport};
 use ringfence_mcp::{Answer, Asker, Backend, Client, Nobody, RpcError, serve_stdio};
-use ringfence_policy::{Decision, Layer, Principal};
+use ringfence_policy::{Decision, Layer};
 use ringfence_record::{Event, Outcome};
 use ringfence_secrets::Secret;
+use ringfence_spend::Purse;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::memory::Memory;
 use crate::seams::{Boxed, Filled, Journal, Judge, Scrub, Trust, Vault};
-use crate::{Caller, Declared, Error, Gateway, JudgedRequest, Launched, Launcher, Waits};
+use crate::{
+    Caller, Declared, Error, Gateway, JudgedRequest, Launched, Launcher, LeaseBook, Rooms, Stop,
+    Waits,
+};
 
 pub(super) const SECRET: &str = "s3cret-value";
 
@@ -34,6 +39,12 @@ impl Judge for Rules {
     }
     fn approval(&self, _server: &ServerId, tool: &str, arguments: &Value) -> Option<String> {
         (tool == "pay" && arguments["amount"] != 1).then(|| "[[approvals.require]] pay".into())
+    }
+    fn digest(&self) -> String {
+        "sha256:rules".into()
+    }
+    fn may_proceed(&self) -> bool {
+        true
     }
 }
 
@@ -201,6 +212,15 @@ pub(super) struct World {
     pub(super) trust: Arc<Yes>,
     pub(super) tools: Arc<Tools>,
     pub(super) pipes: Arc<Pipes>,
+    pub(super) stop: Stop,
+}
+
+/// Who is asked, and what pays.
+#[derive(Default)]
+pub(super) struct Seats {
+    pub(super) approver: Option<Arc<dyn Approver>>,
+    pub(super) purse: Option<Arc<dyn Purse>>,
+    pub(super) leases: Option<Arc<dyn LeaseBook>>,
 }
 
 pub(super) fn id(name: &str) -> ServerId {
@@ -238,7 +258,8 @@ pub(super) fn s_alone(transport: Transport, pins: &[ToolPins]) -> Declared {
         methods: vec!["resources/read".into()],
         pricing: None,
     };
-    Declared { servers: BTreeMap::from([(id("s"), server)]), pins: pins.to_vec() }
+    let servers = BTreeMap::from([(id("s"), server)]);
+    Declared { servers, toolsets: BTreeMap::new(), pins: pins.to_vec() }
 }
 
 fn waits(call: Duration) -> Waits {
@@ -301,7 +322,7 @@ impl World {
         let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
         let launched = (journal, tools, pipes);
         Self::assembled(
-            Declared { servers, pins: Vec::new() },
+            Declared { servers, toolsets: BTreeMap::new(), pins: Vec::new() },
             judge,
             Waits::default(),
             launched,
@@ -316,29 +337,74 @@ impl World {
         (journal, tools, pipes): (Arc<Memory>, Arc<Tools>, Arc<Pipes>),
         launcher: Arc<dyn Launcher>,
     ) -> Self {
+        let made = (declared, judge, waits);
+        Self::seated(made, (journal, tools, pipes), launcher, Seats::default())
+    }
+
+    /// Several servers, all of them this one, with toolsets.
+    pub(super) fn many(servers: &[&str], toolsets: &[(&str, &[&str])], pins: &[ToolPins]) -> Self {
+        let Self { journal, tools, pipes, .. } = Self::new();
+        let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
+        let one = s_alone(stdio(), &[]).servers.remove(&id("s")).unwrap();
+        let servers = servers.iter().map(|name| (id(name), one.clone())).collect();
+        let toolset = |(name, servers): &(&str, &[&str])| {
+            let servers = servers.iter().map(|name| id(name)).collect();
+            let default = *name == "default";
+            (id(name), Toolset { servers, skills: Vec::new(), default })
+        };
+        let toolsets = toolsets.iter().map(toolset).collect();
+        let declared = Declared { servers, toolsets, pins: pins.to_vec() };
+        let made = (declared, Arc::new(Rules) as Arc<dyn Judge>, waits(Duration::from_secs(10)));
+        Self::seated(made, (journal, tools, pipes), launcher, Seats::default())
+    }
+
+    /// As [`World::new`], with somebody to ask or something to spend.
+    pub(super) fn with_seats(seats: Seats) -> Self {
+        let Self { journal, tools, pipes, .. } = Self::new();
+        let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
+        let judge = Arc::new(Rules) as Arc<dyn Judge>;
+        let made = (s_alone(stdio(), &[]), judge, waits(Duration::from_secs(10)));
+        Self::seated(made, (journal, tools, pipes), launcher, seats)
+    }
+
+    /// Keeps leases there. Before the gateway is shared.
+    pub(super) fn lease_to(&mut self, book: Arc<dyn LeaseBook>) {
+        Arc::get_mut(&mut self.gateway).expect("it is not shared yet").leases = Some(book);
+    }
+
+    fn seated(
+        (declared, judge, waits): (Declared, Arc<dyn Judge>, Waits),
+        (journal, tools, pipes): (Arc<Memory>, Arc<Tools>, Arc<Pipes>),
+        launcher: Arc<dyn Launcher>,
+        Seats { approver, purse, leases }: Seats,
+    ) -> Self {
         let trust = Arc::new(Yes(AtomicBool::new(true)));
-        let gateway = Gateway::assemble(
-            declared,
-            Arc::clone(&journal) as Arc<dyn Journal>,
+        let stop = Stop::default();
+        let rooms = Rooms {
+            journal: Arc::clone(&journal) as Arc<dyn Journal>,
             judge,
-            Arc::clone(&trust) as Arc<dyn Trust>,
-            Arc::new(NoVault),
+            trust: Arc::clone(&trust) as Arc<dyn Trust>,
+            vault: Arc::new(NoVault),
             launcher,
-            waits,
-        );
-        Self { gateway, journal, trust, tools, pipes }
+            approver,
+            purse,
+            stop: stop.clone(),
+            leases,
+        };
+        let gateway = Gateway::assemble(declared, rooms, waits);
+        Self { gateway, journal, trust, tools, pipes, stop }
     }
 
     /// The server dies, and this is seen.
     pub(super) async fn kill(&self) {
         self.pipes.kill();
-        while self.gateway.upstreams.standing(&id("s")).await.is_some() {
+        while self.gateway.upstreams.generation(&id("s")).is_some() {
             tokio::task::yield_now().await;
         }
     }
 
     pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, Error> {
-        let caller = Caller { principal: Principal::Agent };
+        let caller = Caller::agent();
         let request = JudgedRequest::from_door(method, Some(params));
         self.gateway.call(&caller, &nobody(), &id("s"), request).await
     }

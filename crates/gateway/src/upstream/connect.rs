@@ -1,16 +1,19 @@
 //! Making a connection: host-side headers for HTTP, a launched process for stdio.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ringfence_bundle::{ServerId, Template, Transport};
-use ringfence_mcp::{HttpOptions, Opening, Upstream, UpstreamError, UpstreamLimits};
+use ringfence_mcp::{Authorize, HttpOptions, Opening, Upstream, UpstreamError, UpstreamLimits};
 use ringfence_secrets::Secret;
 
 use super::Table;
 use crate::fate::{self, Fate};
 use crate::scrub::Veil;
+use crate::signin::{Authority, Both};
 
-type Made = (Upstream, Veil, Option<(Box<dyn Send>, Option<Box<dyn Fate>>)>);
+type Made =
+    (Upstream, Veil, Option<Arc<dyn Authority>>, Option<(Box<dyn Send>, Option<Box<dyn Fate>>)>);
 
 /// Why there is no connection, and what is known of the process that was started for it.
 pub(super) struct Fallen {
@@ -21,6 +24,14 @@ pub(super) struct Fallen {
 impl From<UpstreamError> for Fallen {
     fn from(error: UpstreamError) -> Self {
         Self { error, words: None }
+    }
+}
+
+/// What a person can do about a server that refuses the token that it gets, or gets none.
+pub(super) fn refused(error: &UpstreamError, authority: Option<&dyn Authority>) -> Option<String> {
+    match error {
+        UpstreamError::Unauthorized { .. } => authority?.words(),
+        _ => None,
     }
 }
 
@@ -36,7 +47,7 @@ impl Table {
         opening: &mut Opening,
     ) -> Result<Made, Fallen> {
         match transport {
-            Transport::Http { url, headers } => Ok(self.http(server, url, headers).await?),
+            Transport::Http { url, headers } => self.http(server, url, headers).await,
             Transport::Stdio { .. } => match self.stdio(server, *opening).await {
                 // Perhaps one that knows no handshake and ended when it was sent one.
                 Err(first)
@@ -60,7 +71,7 @@ impl Table {
         server: &ServerId,
         url: &str,
         headers: &BTreeMap<String, Template>,
-    ) -> Result<Made, UpstreamError> {
+    ) -> Result<Made, Fallen> {
         let mut secrets: Vec<(String, Secret)> = Vec::new();
         let mut filled_headers = Vec::new();
         for (name, template) in headers {
@@ -70,11 +81,21 @@ impl Table {
             filled_headers.push((name.clone(), filled.text));
             secrets.extend(filled.secrets);
         }
-        let options = HttpOptions { headers: filled_headers, ..HttpOptions::default() };
-        let veil = Veil::new(self.vault.scrubber(secrets), Some(url));
+        let own = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+        let authority = if own { None } else { self.vault.authority(server, url) };
+        let mut scrubber = self.vault.scrubber(secrets);
+        if let Some(authority) = &authority {
+            scrubber = Arc::new(Both(scrubber, Arc::clone(authority)));
+        }
+        let authorize = authority.clone().map(|authority| authority as Arc<dyn Authorize>);
+        let options = HttpOptions { headers: filled_headers, authorize, ..HttpOptions::default() };
+        let veil = Veil::new(scrubber, Some(url));
         let upstream =
-            Upstream::http(url, &options, UpstreamLimits::default(), self.waits.connect).await?;
-        Ok((upstream, veil, None))
+            Upstream::http(url, &options, UpstreamLimits::default(), self.waits.connect).await;
+        match upstream {
+            Ok(upstream) => Ok((upstream, veil, authority, None)),
+            Err(error) => Err(Fallen { words: refused(&error, authority.as_deref()), error }),
+        }
     }
 
     async fn stdio(&self, server: &ServerId, opening: Opening) -> Result<Made, Fallen> {
@@ -93,7 +114,7 @@ impl Table {
         )
         .await;
         match upstream {
-            Ok(upstream) => Ok((upstream, veil, Some((launched.guard, launched.fate)))),
+            Ok(upstream) => Ok((upstream, veil, None, Some((launched.guard, launched.fate)))),
             Err(error) => {
                 // Asked while it may still live: its guard ends it.
                 let words = fate::words(launched.fate.as_deref(), &error, &veil).await;

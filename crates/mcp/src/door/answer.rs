@@ -1,11 +1,11 @@
 //! From a request to its answer, whatever carried it.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::revision::{META_SERVER, META_VERSION, meta, to_handshake, to_stateless};
-use std::sync::Arc;
-
-use crate::{Asker, Backend, Client, Nobody, Revision, RpcError, code};
+use crate::{Answer, Asker, Backend, Client, Revision, RpcError, code};
 
 /// The two ways of MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,12 +17,15 @@ pub(crate) enum Era {
 }
 
 impl Era {
-    /// Which one a request is in. `initialize` is only ever the beginning of a handshake.
+    /// Which one a request is in. `initialize` is the beginning of a handshake, unless it names a
+    /// stateless revision itself: there it is not a method.
     pub(crate) fn of(method: &str, params: Option<&Value>, header: Option<&str>) -> Self {
         let header = header.and_then(Revision::parse).is_some_and(|r| r.is_stateless());
         let stateless =
             header || meta(params, META_VERSION).is_some() || method == "server/discover";
-        if stateless && method != "initialize" { Self::Stateless } else { Self::Handshake }
+        // A client of a revision with a handshake does not name another one in `_meta`.
+        let initialize = method == "initialize" && meta(params, META_VERSION).is_none();
+        if stateless && !initialize { Self::Stateless } else { Self::Handshake }
     }
 }
 
@@ -35,30 +38,41 @@ pub(crate) async fn answer(
     backend: &dyn Backend,
     era: Era,
     asker: &Asker,
+    client: &Arc<dyn Client>,
     method: &str,
     params: Option<Value>,
-) -> Result<Value, RpcError> {
+) -> Answer {
     match (method, era) {
         ("ping", Era::Handshake) => return Ok(json!({})),
-        ("ping", Era::Stateless) | ("server/discover", Era::Handshake) => {
+        (
+            "ping"
+            | "initialize"
+            | "logging/setLevel"
+            | "resources/subscribe"
+            | "resources/unsubscribe",
+            Era::Stateless,
+        )
+        | ("server/discover" | "subscriptions/listen", Era::Handshake) => {
             let words = format!("{method} is not a method of this revision");
             return Err(RpcError::new(code::METHOD_NOT_FOUND, words));
         }
         _ => {}
     }
-    let wanted = params.as_ref().and_then(|p| p.get("protocolVersion")).and_then(Value::as_str);
-    let agreed = Revision::negotiate(wanted.unwrap_or_default());
-    let nobody: Arc<dyn Client> = Arc::new(Nobody);
-    let mut result = backend.request(asker, &nobody, method, params).await?;
+    let mut result = backend.request(asker, client, method, params).await?;
     if !result.is_object() {
         return Err(RpcError::new(code::INTERNAL, "the server's result is not an object"));
     }
     match method {
-        "initialize" => result["protocolVersion"] = json!(agreed.as_str()),
+        "initialize" => result["protocolVersion"] = json!(asker.revision.as_str()),
         "server/discover" => discover(&mut result),
         _ => {}
     }
     match era {
+        // Questions go through [`Client::ask`]: a state that was not made here is nobody's to send.
+        Era::Stateless if result.get("resultType").is_some_and(|t| t == "input_required") => {
+            let words = "the server asks for more input in a way that cannot be passed on";
+            return Err(RpcError::new(code::INTERNAL, words));
+        }
         Era::Stateless => to_stateless(method, &mut result),
         Era::Handshake if to_handshake(&mut result) => {}
         Era::Handshake => {

@@ -1,6 +1,7 @@
 //! Which HTTP requests are let in. Pure.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use http::header::{
     ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST,
@@ -9,6 +10,7 @@ use http::header::{
 use http::{Method, StatusCode, Uri, request};
 use serde_json::{Value, json};
 
+use super::options::{Bearer, DoorOptions};
 use crate::http_client::{METHOD, NAME, SESSION, VERSION, header_text, name_of};
 use crate::revision::{META_CAPABILITIES, META_VERSION, meta};
 use crate::{Revision, RpcError, code};
@@ -81,32 +83,37 @@ const SINGLE: [HeaderName; 12] = [
 ];
 
 /// Method, Host, Origin and what may not be there at all.
-pub(super) fn head(parts: &request::Parts, port: u16) -> Result<(), HttpRefusal> {
+pub(super) fn head(parts: &request::Parts, options: &DoorOptions) -> Result<(), HttpRefusal> {
     let headers = &parts.headers;
     if ![Method::POST, Method::GET, Method::DELETE].contains(&parts.method) {
         let status = StatusCode::METHOD_NOT_ALLOWED;
         return Err(HttpRefusal::new(status, "only POST, GET and DELETE are accepted"));
     }
-    let mut seen = HashSet::new();
-    for name in headers.keys() {
-        let single = SINGLE.contains(name) || name.as_str().starts_with("mcp-");
-        if single && headers.get_all(name).iter().nth(1).is_some() {
+    let single = |name: &HeaderName| SINGLE.contains(name) || name.as_str().starts_with("mcp-");
+    if headers.len() > headers.keys_len() {
+        let twice = |name: &HeaderName| headers.get_all(name).iter().nth(1).is_some();
+        if headers.keys().any(|name| single(name) && twice(name)) {
             return Err(bad("a header that may stand once stands twice"));
         }
-        // A proxy may read `_` as `-`, and so one header as another.
-        if !seen.insert(name.as_str().replace('_', "-")) {
+    }
+    // A proxy may read `_` as `-`, and so one header as another.
+    if headers.keys().any(|name| name.as_str().contains('_')) {
+        let mut seen = HashSet::new();
+        if !headers.keys().all(|name| seen.insert(name.as_str().replace('_', "-"))) {
             return Err(bad("two headers differ only in `-` and `_`"));
         }
     }
+    let among = |listed: &[String], found: &str| {
+        listed.iter().any(|listed| listed.eq_ignore_ascii_case(found))
+    };
     let host = text(headers, &HOST)?.ok_or(bad("the header Host is missing"))?;
-    if !authorities(port).contains(&host.to_ascii_lowercase()) {
+    if !among(&options.hosts, host) {
         return Err(HttpRefusal::new(StatusCode::FORBIDDEN, "Host is not this gateway"));
     }
-    if let Some(origin) = text(headers, &ORIGIN)? {
-        let ours = authorities(port).map(|authority| format!("http://{authority}"));
-        if !ours.contains(&origin.to_ascii_lowercase()) {
-            return Err(HttpRefusal::new(StatusCode::FORBIDDEN, "Origin is not this gateway"));
-        }
+    if let Some(origin) = text(headers, &ORIGIN)?
+        && !among(&options.origins, origin)
+    {
+        return Err(HttpRefusal::new(StatusCode::FORBIDDEN, "Origin is not this gateway"));
     }
     let upgrade = headers.get_all(CONNECTION).iter().any(|value| {
         let tokens = value.to_str().unwrap_or("upgrade");
@@ -122,8 +129,42 @@ pub(super) fn head(parts: &request::Parts, port: u16) -> Result<(), HttpRefusal>
     Ok(())
 }
 
-fn authorities(port: u16) -> [String; 3] {
-    ["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{host}:{port}"))
+/// Whose token stands in `Authorization`. `None` where none is asked for.
+pub(super) fn principal(
+    headers: &HeaderMap,
+    bearer: Option<&dyn Bearer>,
+) -> Result<Option<Arc<str>>, HttpRefusal> {
+    let Some(bearer) = bearer else { return Ok(None) };
+    let refuse = |reason| Err(HttpRefusal::new(StatusCode::UNAUTHORIZED, reason));
+    let Some(value) = text(headers, &AUTHORIZATION)? else {
+        return refuse("a bearer token is needed");
+    };
+    let token = match value.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim_matches(' '),
+        _ => return refuse("a bearer token is needed"),
+    };
+    // RFC 6750, section 2.1.
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
+    if token.is_empty() || !token.bytes().all(plain) {
+        return refuse("the bearer token is not valid");
+    }
+    match bearer.principal(token) {
+        Some(principal) => Ok(Some(principal)),
+        None => refuse("the bearer token is not valid"),
+    }
+}
+
+/// Whether the client takes this type of answer. Without `Accept` it takes JSON.
+pub(super) fn accepts(headers: &HeaderMap, media: &str) -> bool {
+    let group = media.split('/').next().unwrap_or_default();
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|part| {
+        let essence = part.split(';').next().unwrap_or_default().trim();
+        let of_group = |essence: &str| {
+            essence.strip_suffix("/*").is_some_and(|g| g.eq_ignore_ascii_case(group))
+        };
+        essence == "*/*" || essence.eq_ignore_ascii_case(media) || of_group(essence)
+    })
 }
 
 /// What a POST needs beside that.
@@ -135,12 +176,7 @@ pub(super) fn post(headers: &HeaderMap, limit: usize) -> Result<(), HttpRefusal>
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         return Err(HttpRefusal::new(status, "Content-Type must be application/json"));
     }
-    let mut accepts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let json = |part: &str| {
-        let essence = part.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        matches!(essence.as_str(), "application/json" | "application/*" | "*/*")
-    };
-    if headers.contains_key(ACCEPT) && !accepts.any(|value| value.split(',').any(json)) {
+    if headers.contains_key(ACCEPT) && !accepts(headers, "application/json") {
         let status = StatusCode::NOT_ACCEPTABLE;
         return Err(HttpRefusal::new(status, "Accept must include application/json"));
     }
@@ -160,6 +196,27 @@ pub(super) fn text<'h>(
     value.transpose().map_err(|_| bad("a header is not visible ASCII"))
 }
 
+/// What a stateless request must say of itself: its revision, whatever it is.
+pub(crate) fn declared(params: Option<&Value>) -> Result<&str, RpcError> {
+    let missing = |key: &str| RpcError::new(code::INVALID_PARAMS, format!("_meta needs {key}"));
+    let named = meta(params, META_VERSION).and_then(Value::as_str);
+    let named = named.ok_or_else(|| missing(META_VERSION))?;
+    let capable = meta(params, META_CAPABILITIES).is_some_and(Value::is_object);
+    capable.then_some(named).ok_or_else(|| missing(META_CAPABILITIES))
+}
+
+/// Whether a stateless request can be in this revision.
+pub(crate) fn spoken(named: &str) -> Result<(), RpcError> {
+    if Revision::parse(named).is_some_and(|revision| revision.is_stateless()) {
+        return Ok(());
+    }
+    Err(RpcError {
+        code: code::UNSUPPORTED_VERSION,
+        message: "this revision is not spoken here without a handshake".into(),
+        data: Some(json!({ "supported": [Revision::STATELESS.as_str()], "requested": named })),
+    })
+}
+
 /// The headers of a stateless request against its body (2026-07-28, standard headers).
 pub(super) fn stateless(
     headers: &HeaderMap,
@@ -168,24 +225,11 @@ pub(super) fn stateless(
 ) -> Result<(), RpcError> {
     let mismatch = |words: &str| Err(RpcError::new(code::HEADER_MISMATCH, words));
     let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    for key in [META_VERSION, META_CAPABILITIES] {
-        let found = meta(params, key);
-        if !found.is_some_and(|value| value.is_string() || value.is_object()) {
-            let words = format!("_meta needs {key}");
-            return Err(RpcError::new(code::INVALID_PARAMS, words));
-        }
-    }
-    let named = meta(params, META_VERSION).and_then(Value::as_str).unwrap_or_default();
+    let named = declared(params)?;
     if header(VERSION) != Some(named) {
         return mismatch("MCP-Protocol-Version and _meta do not name the same revision");
     }
-    if !Revision::parse(named).is_some_and(|revision| revision.is_stateless()) {
-        return Err(RpcError {
-            code: code::UNSUPPORTED_VERSION,
-            message: "this revision is not spoken here without a handshake".into(),
-            data: Some(json!({ "supported": [Revision::STATELESS.as_str()], "requested": named })),
-        });
-    }
+    spoken(named)?;
     if header(METHOD) != Some(method) {
         return mismatch("Mcp-Method is not the body's method");
     }

@@ -43,6 +43,9 @@ read = ["**", "/opt/x/**"]
 write = ["src/**"]
 deny = [".env*"]
 
+[state]
+url_ref = "LEDGER_URL"
+
 [guard]
 anything = { goes = [1, 2] }
 "#;
@@ -53,6 +56,7 @@ fn the_whole_file() {
     assert_eq!(policy.ceilings.isolation, Some(Isolation::Network));
     assert_eq!(policy.ceilings.max_duration_seconds, Some(600));
     assert_eq!(policy.ceilings.allow_execute, Some(false));
+    assert_eq!(policy.state_url_ref.unwrap().as_str(), "LEDGER_URL");
     assert_eq!(policy.tables.tools["*"][1].text, "!*_delete");
     assert_eq!(policy.tables.tools["*"][1].line, 17);
     assert_eq!(policy.tables.filesystem.deny[0].line, 25);
@@ -197,4 +201,16 @@ fn a_hostile_text_is_bounded() {
     assert!(found.iter().all(|d| d.at.as_ref().unwrap().text.len() <= 500));
     let wide = format!("[policy.tools]\nbank = [{}]\n", "\"a*\",".repeat(50_000));
     assert_eq!(parse(&wide).unwrap().tables.tools["bank"].len(), 50_000);
+}
+
+#[test]
+fn the_database_is_named_and_its_address_never_written() {
+    for (text, rule) in [
+        ("[state]\nurl_ref = \"postgres://u:p@h/db\"", "bad-name"),
+        ("[state]\nurl_ref = 1", "wrong-type"),
+        ("[state]\nurl = \"postgres://u:p@h/db\"", "unknown-key"),
+    ] {
+        let found = problems(parse(text));
+        assert_eq!(found[0].rule, rule, "{text}: {found:?}");
+    }
 }

@@ -127,6 +127,19 @@ fn the_guards_own_table_stays() {
 }
 
 #[test]
+fn where_shared_state_is_stays_too() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("machine.toml");
+    let tables = "[guard]\na = 1\n\n[state]   # many hosts\nurl_ref = \"LEDGER_URL\"\n";
+    fs::write(&file, format!("[policy]\nallow_execute = true\n\n{tables}")).unwrap();
+    apply(home.path(), "ci");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.ends_with(tables) && !text.contains("allow_execute = true"), "{text}");
+    let policy = crate::MachinePolicy::load(home.path()).unwrap();
+    assert_eq!(policy.state_url_ref.unwrap().as_str(), "LEDGER_URL");
+}
+
+#[test]
 fn what_was_shown_is_what_is_replaced() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("machine.toml");

@@ -46,6 +46,7 @@ pub struct Prepared {
     group: cgroup::Group,
     listeners: Vec<TcpListener>,
     streams: Option<(OwnedFd, OwnedFd)>,
+    terminal: Option<OwnedFd>,
     range: Range,
 }
 
@@ -75,12 +76,15 @@ pub fn prepare(spec: &Spec) -> Result<Prepared> {
     let owner = identity.is_other().then_some((project.uid, project.gid));
     cleanup.ground =
         placeholder::prepare(&project, &spec.mounts, owner, &id, &mut cleanup.journal)?;
-    let (stdio, streams) = open_streams(spec, identity)?;
+    let Opened { stdio, pipes: streams, terminal } = open_streams(spec, identity)?;
     let trees = Trees::collect(spec, program, project, identity)?;
     if identity.is_other() {
         check_host_read_only(&trees.project, &cleanup.ground)?;
     }
-    let blueprint = blueprint(spec, &trees, &cleanup.ground, &group, identity)?;
+    let controlling = terminal.as_ref().map(|(_, which)| *which);
+    let terminal = terminal.map(|(ours, _)| ours);
+    let mut blueprint = blueprint(spec, &trees, &cleanup.ground, &group, identity)?;
+    blueprint.terminal = controlling;
     let fds: Vec<BorrowedFd<'_>> =
         stdio.iter().map(AsFd::as_fd).chain(trees.passed.iter().map(AsFd::as_fd)).collect();
     init.order(&Order::Build(Box::new(blueprint)), &fds)?;
@@ -91,7 +95,7 @@ pub fn prepare(spec: &Spec) -> Result<Prepared> {
         }
         _ => return Err(unexpected()),
     };
-    Ok(Prepared { init, cleanup, group, listeners, streams, range })
+    Ok(Prepared { init, cleanup, group, listeners, streams, terminal, range })
 }
 
 impl Prepared {
@@ -128,8 +132,8 @@ impl Prepared {
     pub fn release(self) -> Result<Running> {
         self.init.order(&Order::Start, &[])?;
         let (Reply::Started, _) = self.init.reply()? else { return Err(unexpected()) };
-        let Self { init, cleanup, group, streams, .. } = self;
-        Ok(Running { init, cleanup, group, streams, exit: None })
+        let Self { init, cleanup, group, streams, terminal, .. } = self;
+        Ok(Running { init, cleanup, group, streams, terminal, exit: None })
     }
 }
 
@@ -256,6 +260,8 @@ fn blueprint(
         rules: rules.collect(),
         read: trees.read.iter().map(|(path, held)| held.describe(path, passed)).collect(),
         links: links.collect(),
+        own_session: spec.streams != Streams::Inherit,
+        terminal: None,
         listen: spec.listen.clone(),
         take_identity: passed,
         bounds: bounds(&spec.limits, group)?,
@@ -311,12 +317,17 @@ fn check_host_read_only(project: &Held, ground: &Ground) -> Result<()> {
     Ok(())
 }
 
-type Pipes = Option<(OwnedFd, OwnedFd)>;
+/// The agent's three standard streams, and our ends of what we made for them.
+struct Opened {
+    stdio: [OwnedFd; 3],
+    pipes: Option<(OwnedFd, OwnedFd)>,
+    /// And which of the three is its other end.
+    terminal: Option<(OwnedFd, u8)>,
+}
 
-/// The agent's three standard streams, and our ends of the pipes if there are any.
-fn open_streams(spec: &Spec, identity: Identity) -> Result<([OwnedFd; 3], Pipes)> {
+fn open_streams(spec: &Spec, identity: Identity) -> Result<Opened> {
     let step = "open the standard streams";
-    if spec.streams == Streams::Inherit {
+    if spec.streams != Streams::Piped {
         let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let mut stdio = Vec::new();
         for fd in own {
@@ -332,8 +343,12 @@ fn open_streams(spec: &Spec, identity: Identity) -> Result<([OwnedFd; 3], Pipes)
             }
             stdio.push(fd);
         }
-        let stdio: [OwnedFd; 3] = stdio.try_into().expect("three in, three out");
-        return Ok((stdio, None));
+        let mut stdio: [OwnedFd; 3] = stdio.try_into().expect("three in, three out");
+        let terminal = match spec.streams {
+            Streams::Terminal => own_terminal(&mut stdio, identity).step(step)?,
+            _ => None,
+        };
+        return Ok(Opened { stdio, pipes: None, terminal });
     }
     let (stdin, our_stdin) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).step(step)?;
     let (our_stdout, stdout) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).step(step)?;
@@ -342,7 +357,33 @@ fn open_streams(spec: &Spec, identity: Identity) -> Result<([OwnedFd; 3], Pipes)
     let path = spec.stderr.as_deref().unwrap_or(Path::new("/dev/null"));
     let stderr = fs::File::options().append(true).create(true).mode(0o600).open(path);
     let stderr = stderr.step(format!("open {}", path.display()))?;
-    Ok(([stdin, stdout, stderr.into()], Some((our_stdin, our_stdout))))
+    let stdio = [stdin, stdout, stderr.into()];
+    Ok(Opened { stdio, pipes: Some((our_stdin, our_stdout)), terminal: None })
+}
+
+/// Puts one new terminal in the place of every stream that is a terminal.
+fn own_terminal(
+    stdio: &mut [OwnedFd; 3],
+    identity: Identity,
+) -> rustix::io::Result<Option<(OwnedFd, u8)>> {
+    use rustix::pty::OpenptFlags;
+    if !stdio.iter().any(rustix::termios::isatty) {
+        return Ok(None);
+    }
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&ours)?;
+    rustix::pty::unlockpt(&ours)?;
+    let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags)?;
+    give(&theirs, identity)?;
+    let mut first = None;
+    for (number, fd) in (0_u8..).zip(stdio.iter_mut()) {
+        if rustix::termios::isatty(&*fd) {
+            *fd = rustix::io::fcntl_dupfd_cloexec(&theirs, 3)?;
+            first.get_or_insert(number);
+        }
+    }
+    Ok(first.map(|number| (ours, number)))
 }
 
 /// An agent under other ids could not open its own `/dev/stdout` again otherwise.

@@ -16,6 +16,7 @@ pub struct Running {
     pub(crate) cleanup: Cleanup,
     pub(crate) group: cgroup::Group,
     pub(crate) streams: Option<(OwnedFd, OwnedFd)>,
+    pub(crate) terminal: Option<OwnedFd>,
     pub(crate) exit: Option<Exit>,
 }
 
@@ -23,6 +24,12 @@ impl Running {
     /// Stdin and stdout with [`crate::Streams::Piped`]; taken once.
     pub fn take_streams(&mut self) -> Option<(OwnedFd, OwnedFd)> {
         self.streams.take()
+    }
+
+    /// Our end of the process's own terminal with [`crate::Streams::Terminal`], if one of the
+    /// supervisor's streams is a terminal; taken once.
+    pub fn take_terminal(&mut self) -> Option<OwnedFd> {
+        self.terminal.take()
     }
 
     /// Waits for the process to end and everything else in the sandbox to be gone. May be

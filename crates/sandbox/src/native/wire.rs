@@ -94,6 +94,10 @@ pub(crate) struct Blueprint {
     pub(crate) read: Vec<Tree>,
     /// Symlinks to recreate: where, and to what.
     pub(crate) links: Vec<(OsString, OsString)>,
+    /// Whether the agent leads a session of its own, without the supervisor's terminal.
+    pub(crate) own_session: bool,
+    /// Which of the standard streams becomes the terminal of that session.
+    pub(crate) terminal: Option<u8>,
     /// Loopback ports to listen on.
     pub(crate) listen: Vec<u16>,
     /// Whether the init must take on the inside uid and gid itself (started by root).

@@ -113,6 +113,9 @@ impl Agent {
         said: &mut fs::File,
     ) -> Result<()> {
         let Parts { stdio, confinement } = self.parts.take().ok_or_else(gone)?;
+        if self.blueprint.own_session {
+            own_session(self.blueprint.terminal.and_then(|which| stdio.get(usize::from(which))))?;
+        }
         confine(confinement)?;
         if let Some(targets) = targets {
             let found = probe::run(&self.blueprint, targets);
@@ -160,6 +163,18 @@ enum Answer {
 
 fn gone() -> Error {
     Error::Spec("the agent has been started already".into())
+}
+
+/// Leaves the supervisor's session, and with it the supervisor's terminal: `/dev/tty` is this one
+/// from now on, or none.
+fn own_session(terminal: Option<&OwnedFd>) -> Result<()> {
+    rustix::process::setsid().step("give the agent a session of its own")?;
+    match terminal {
+        Some(terminal) => {
+            rustix::process::ioctl_tiocsctty(terminal).step("give the agent a terminal of its own")
+        }
+        None => Ok(()),
+    }
 }
 
 /// The whole confinement: the same for the probe and the agent.

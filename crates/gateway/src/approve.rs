@@ -1,0 +1,135 @@
+//! A person's yes to one call.
+
+use ringfence_approval::{Approved, OnTimeout, Question, Said};
+use ringfence_bundle::{ServerId, json_digest};
+use ringfence_policy::Layer;
+use serde_json::Value;
+
+use crate::Gateway;
+use crate::call::{Carried, JudgedRequest};
+use crate::decide::Course;
+
+/// What a person said to a call.
+#[derive(Debug, Default)]
+pub(crate) enum Answered {
+    /// Nobody was asked.
+    #[default]
+    NotAsked,
+    /// Not used yet.
+    Yes(Approved),
+    /// This question may go on by these words: a yes that was used, or a timeout that lets through.
+    Passed(Question, String),
+    /// By this rule it may not.
+    No {
+        rule: String,
+        /// The run is to end.
+        abort: bool,
+    },
+}
+
+impl Answered {
+    /// Why the run is to end, if it is.
+    pub(crate) fn abort(self) -> Option<String> {
+        match self {
+            Self::No { rule, abort: true } => Some(rule),
+            _ => None,
+        }
+    }
+}
+
+impl Gateway {
+    /// The step `approval`. Gives the question that must be asked first, if there is one.
+    pub(crate) fn approved(
+        &self,
+        course: &mut Course,
+        who: &str,
+        server: &ServerId,
+        request: &JudgedRequest,
+        carried: &mut Carried,
+    ) -> Option<Question> {
+        if !course.is_open() {
+            return None;
+        }
+        let tool = request.tool().unwrap_or_default();
+        let empty = Value::Object(serde_json::Map::new());
+        let arguments = request.arguments().unwrap_or(&empty);
+        let Some(rule) = self.judge.approval(server, tool, arguments) else {
+            course.allow("approval", "no approval rule matches");
+            return None;
+        };
+        let next = "ask the person who runs this, or call something else";
+        if self.approver.is_none() {
+            let rule =
+                format!("{rule}: needs an approval, and there is no way to ask for one here");
+            let next = "remove the approval rule, or do it yourself";
+            course.refuse("approval", Layer::Declared, &rule, next);
+            return None;
+        }
+        let question = Question {
+            server: server.to_string(),
+            tool: tool.to_owned(),
+            server_digest: self.declaration(server),
+            tool_digest: self.definition(server, tool),
+            arguments: arguments.to_string(),
+            ruleset: self.ruleset.clone(),
+            rule,
+            call: carried.call,
+            caller: who.to_owned(),
+        };
+        match std::mem::take(&mut carried.answered) {
+            Answered::NotAsked => return Some(question),
+            Answered::Yes(approved) => match approved.spend(&question) {
+                Ok(words) => {
+                    course.allow("approval", format!("{}: {words}", question.rule));
+                    carried.answered = Answered::Passed(question, words);
+                }
+                Err(rule) => course.refuse("approval", Layer::Builtin, &rule, next),
+            },
+            // Another round of the same call.
+            Answered::Passed(asked, words) if asked == question => {
+                course.allow("approval", format!("{}: {words}", question.rule));
+                carried.answered = Answered::Passed(asked, words);
+            }
+            Answered::Passed(..) => {
+                let rule = "what was approved is no longer what is called";
+                course.refuse("approval", Layer::Builtin, rule, next);
+            }
+            Answered::No { rule, abort } => {
+                let words = format!("{}: {rule}", question.rule);
+                course.refuse("approval", Layer::Declared, &words, next);
+                carried.answered = Answered::No { rule, abort };
+            }
+        }
+        None
+    }
+
+    /// Waits for a person. What was said counts when the decision is taken again.
+    pub(crate) async fn ask_a_person(&self, question: Question, carried: &mut Carried) {
+        let Some(approver) = &self.approver else { return };
+        let no = |rule: String| Answered::No { rule, abort: false };
+        carried.answered = match approver.ask(question.clone()).await {
+            Said::Approved(approved) => Answered::Yes(approved),
+            Said::Denied { by, via, id, reason } => {
+                let because = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+                no(format!("denied by {by} ({via}, {id}){because}"))
+            }
+            Said::TimedOut { id, then: OnTimeout::Proceed } if self.judge.may_proceed() => {
+                let words = format!("nobody answered in time ({id}), and on_timeout is proceed");
+                Answered::Passed(question, words)
+            }
+            Said::TimedOut { id, then: OnTimeout::Abort } => Answered::No {
+                rule: format!("nobody answered in time ({id}), and on_timeout is abort"),
+                abort: true,
+            },
+            Said::TimedOut { id, .. } => no(format!("nobody answered in time ({id})")),
+            Said::Unasked { reason } => no(format!("nobody could be asked: {reason}")),
+        };
+    }
+
+    /// Digest of a server's declaration.
+    fn declaration(&self, server: &ServerId) -> String {
+        let declared = self.servers.get(server);
+        let value = declared.and_then(|server| serde_json::to_value(server).ok());
+        json_digest(&value.unwrap_or_default()).to_string()
+    }
+}

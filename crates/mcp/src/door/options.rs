@@ -1,0 +1,82 @@
+//! What a door is told about the place it stands in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use crate::strict::Limits;
+
+/// Requests of more than [`SMALL`] bytes that are held in memory at once; the next ones wait.
+const LARGE_AT_ONCE: usize = 8;
+/// JSON values in all requests that are held in memory at once; the next ones wait. Room for five
+/// requests of the most values, or for thousands of usual ones.
+pub(super) const VALUES_AT_ONCE: usize = 500_000;
+/// Bytes.
+pub(super) const SMALL: u64 = 64 * 1024;
+
+/// Knows whose a bearer token is. Compare in constant time.
+pub trait Bearer: Send + Sync + 'static {
+    /// The principal of this token; `None` when it is nobody's.
+    fn principal(&self, token: &str) -> Option<Arc<str>>;
+}
+
+impl<F: Fn(&str) -> Option<Arc<str>> + Send + Sync + 'static> Bearer for F {
+    fn principal(&self, token: &str) -> Option<Arc<str>> {
+        self(token)
+    }
+}
+
+/// How a door is reached and by whom. Clones share the room for requests in memory, so that several
+/// doors of one listener take no more of it than one.
+#[derive(Clone)]
+pub struct DoorOptions {
+    /// Bounds on a request.
+    pub limits: Limits,
+    /// What `Host` may say: lower case, with the port unless it is the scheme's own.
+    pub hosts: Vec<String>,
+    /// What `Origin` may say: lower case, `scheme://host[:port]`. A request without one is let in:
+    /// browsers send it.
+    pub origins: Vec<String>,
+    /// Who may come in. `None` lets everyone in, as the same principal.
+    pub bearer: Option<Arc<dyn Bearer>>,
+    /// How long a broken stream of a session waits for its client before what it carries is
+    /// cancelled. Default 30 s.
+    pub resume_wait: Duration,
+    pub(super) room: Arc<Room>,
+}
+
+pub(super) struct Room {
+    pub(super) large: Semaphore,
+    pub(super) values: Semaphore,
+}
+
+impl DoorOptions {
+    /// For a listener on loopback at this port: it answers to that address alone, and asks for no
+    /// token.
+    #[must_use]
+    pub fn loopback(port: u16) -> Self {
+        let hosts = ["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{host}:{port}"));
+        Self {
+            limits: Limits::default(),
+            origins: hosts.iter().map(|host| format!("http://{host}")).collect(),
+            hosts: hosts.into(),
+            bearer: None,
+            resume_wait: Duration::from_secs(30),
+            room: Arc::new(Room {
+                large: Semaphore::new(LARGE_AT_ONCE),
+                values: Semaphore::new(VALUES_AT_ONCE),
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for DoorOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DoorOptions")
+            .field("hosts", &self.hosts)
+            .field("origins", &self.origins)
+            .field("bearer", &self.bearer.is_some())
+            .finish_non_exhaustive()
+    }
+}
