@@ -107,6 +107,16 @@ impl TestNet {
         project.inside(words);
     }
 
+    /// Lets an authorization server and an MCP server speak at every host, in this way.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn authority(&self, script: &Value) {
+        let file = self.folder.path().join("authority.new");
+        fs::write(&file, script.to_string()).expect("our own file");
+        fs::rename(file, self.folder.path().join("authority.json")).expect("our own file");
+    }
+
     /// Its log file.
     #[must_use]
     pub fn log(&self) -> PathBuf {
@@ -136,6 +146,16 @@ impl TestNet {
         assert!(
             all.iter().any(|s| s.kind == kind && s.name == name),
             "no {kind} {name:?} in {all:#?}"
+        );
+    }
+
+    /// Panics unless there was a sighting of this kind whose name begins so.
+    #[track_caller]
+    pub fn saw_some(&self, kind: &str, start: &str) {
+        let all = self.sightings();
+        assert!(
+            all.iter().any(|s| s.kind == kind && s.name.starts_with(start)),
+            "no {kind} {start:?}… in {all:#?}"
         );
     }
 

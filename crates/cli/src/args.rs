@@ -72,6 +72,8 @@ pub(crate) enum Command {
     Policy(commands::policy::Policy),
     /// See the calls that wait for you, and say yes or no
     Approvals(commands::approvals::Approvals),
+    /// Show what priced calls cost, and what is left of each cap
+    Spend(commands::spend::Spend),
     /// Keys for the endpoint that answers approvals elsewhere
     Webhook(commands::webhook::Webhook),
     /// List the runs that are alive
@@ -250,6 +252,7 @@ impl Args {
             Command::Registry(registry) => registry.json(),
             Command::Secret(secret) => secret.json(),
             Command::Approvals(approvals) => approvals.json(),
+            Command::Spend(spend) => spend.json,
             Command::Webhook(webhook) => webhook.json(),
             _ => false,
         }

@@ -26,6 +26,7 @@ pub(crate) mod set;
 mod share;
 pub(crate) mod show;
 mod sign;
+pub(crate) mod spend;
 mod stop;
 pub(crate) mod store;
 pub(crate) mod trust;
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Gateway(gateway) => gateway::run(args, gateway),
         Command::Policy(policy) => policy::run(args, policy),
         Command::Approvals(approvals) => approvals::run(approvals),
+        Command::Spend(spend) => spend::run(spend),
         Command::Webhook(webhook) => webhook::run(webhook),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),

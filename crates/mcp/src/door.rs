@@ -224,12 +224,15 @@ impl Inner {
             .sessions
             .find(named, came.principal.as_deref())
             .ok_or(HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such session"))?;
-        match judge::text(came.headers, &VERSION)? {
-            Some(version) if version != session.revision() => Err(HttpRefusal::new(
+        // What counts is the session's own; the header must be one that could be agreed on
+        // (2025-11-25, transports, protocol version header).
+        match judge::text(came.headers, &VERSION)?.map(Revision::parse) {
+            None => Ok(session),
+            Some(Some(version)) if !version.is_stateless() => Ok(session),
+            Some(_) => Err(HttpRefusal::new(
                 StatusCode::BAD_REQUEST,
-                "the header MCP-Protocol-Version names another revision than the session's",
+                "the header MCP-Protocol-Version names a revision that no session here has",
             )),
-            _ => Ok(session),
         }
     }
 

@@ -17,6 +17,7 @@ mod interactive;
 mod metadata;
 mod pkce;
 mod place;
+mod quiet;
 mod scope;
 #[cfg(test)]
 mod tests;
@@ -83,4 +84,10 @@ pub trait Outside: Send + Sync + 'static {
     /// # Errors
     /// In words for a person; they may name addresses and never hold what was sent.
     fn send<'a>(&'a self, hop: Hop<'a>) -> Boxed<'a, Result<Back, String>>;
+
+    /// Whether a place leads where it may, without going there: a browser will.
+    ///
+    /// # Errors
+    /// As for [`Outside::send`].
+    fn look<'a>(&'a self, place: &'a Place) -> Boxed<'a, Result<(), String>>;
 }

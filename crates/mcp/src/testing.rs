@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::strict::Limits;
-use crate::{Answer, Asker, Backend, Boxed, Client, HttpDoor, RpcError, code, route};
+use crate::{
+    Answer, Asker, Backend, Boxed, Client, DoorOptions, HeaderParam, HttpDoor, Listening, RpcError,
+    Wanted, code, route,
+};
 
 /// Echoes; `hang` waits until it is dropped.
 #[derive(Default)]
@@ -75,15 +78,118 @@ impl Backend for Echo {
     }
 }
 
+/// Talks to its client: `talk` says `n` things, `ask` asks one and then another, `both` asks both at
+/// once, `hang` says one thing and waits until it is dropped.
+#[derive(Default)]
+pub(crate) struct Talker {
+    pub(crate) seen: Mutex<Vec<(Asker, String, Option<Value>)>>,
+    pub(crate) told: AtomicUsize,
+    pub(crate) dropped: Arc<Notify>,
+    pub(crate) listening: Mutex<Option<Arc<dyn Client>>>,
+    pub(crate) listened: Notify,
+    pub(crate) unheard: Arc<Notify>,
+    pub(crate) ended: Mutex<Vec<String>>,
+}
+
+fn form(message: &str) -> Option<Value> {
+    Some(json!({ "message": message, "requestedSchema": { "type": "object" } }))
+}
+
+impl Talker {
+    async fn call(&self, client: &Arc<dyn Client>, params: &Value) -> Answer {
+        let _dropped = OnDrop(Arc::clone(&self.dropped));
+        let ask = |key| client.ask_as(key, "elicitation/create", form(key));
+        let said = match params["name"].as_str().unwrap() {
+            "talk" | "hang" => {
+                let bytes = params["arguments"]["bytes"].as_u64().unwrap_or(1);
+                for n in 1..=params["arguments"]["n"].as_u64().unwrap_or(1) {
+                    let pad = "x".repeat(usize::try_from(bytes).unwrap());
+                    let said = json!({ "progress": n, "pad": pad });
+                    client.notify("notifications/progress", Some(said)).await;
+                    self.told.fetch_add(1, Ordering::SeqCst);
+                }
+                if params["name"] == "hang" {
+                    std::future::pending::<()>().await;
+                }
+                json!("told")
+            }
+            "ask" => json!([ask("one").await?, ask("two").await?]),
+            _ => {
+                let (one, two) = tokio::join!(ask("one"), ask("two"));
+                json!([one?, two?])
+            }
+        };
+        Ok(json!({ "said": said }))
+    }
+}
+
+impl Backend for Talker {
+    fn request<'a>(
+        &'a self,
+        asker: &'a Asker,
+        client: &'a Arc<dyn Client>,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> Boxed<'a, Answer> {
+        self.seen.lock().unwrap().push((asker.clone(), method.to_owned(), params.clone()));
+        Box::pin(async move {
+            match method {
+                "initialize" => Ok(json!({ "capabilities": {}, "serverInfo": {} })),
+                _ => self.call(client, &params.unwrap_or_default()).await,
+            }
+        })
+    }
+
+    fn listen<'a>(
+        &'a self,
+        _asker: &'a Asker,
+        client: &'a Arc<dyn Client>,
+        wanted: Wanted,
+    ) -> Boxed<'a, Result<Listening, RpcError>> {
+        *self.listening.lock().unwrap() = Some(Arc::clone(client));
+        self.listened.notify_one();
+        let unheard = OnDrop(Arc::clone(&self.unheard));
+        let passing = Box::pin(async move {
+            let _unheard = unheard;
+            std::future::pending().await
+        });
+        Box::pin(std::future::ready(Ok(Listening { granted: wanted, passing })))
+    }
+
+    fn header_params<'a>(
+        &'a self,
+        _asker: &'a Asker,
+        _tool: &'a str,
+    ) -> Option<Boxed<'a, Vec<HeaderParam>>> {
+        let schema = json!({ "properties": { "place": { "x-mcp-header": "Place" } } });
+        Some(Box::pin(std::future::ready(HeaderParam::of_schema(&schema))))
+    }
+
+    fn ended(&self, session: &str) {
+        self.ended.lock().unwrap().push(session.to_owned());
+    }
+}
+
 /// A door on loopback, at `/echo/mcp`.
 pub(crate) async fn serve_door(backend: Arc<dyn Backend>) -> SocketAddr {
+    serve_door_with(backend, |_| {}).await.0
+}
+
+/// The same, set up otherwise.
+pub(crate) async fn serve_door_with(
+    backend: Arc<dyn Backend>,
+    set_up: impl FnOnce(&mut DoorOptions),
+) -> (SocketAddr, Arc<HttpDoor>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let limits = Limits { bytes: 64 * 1024, ..Limits::default() };
-    let door = Arc::new(HttpDoor::new(backend, address.port(), limits));
+    let mut options = DoorOptions::loopback(address.port());
+    options.limits = Limits { bytes: 64 * 1024, ..Limits::default() };
+    set_up(&mut options);
+    let door = Arc::new(HttpDoor::with(backend, options));
+    let served = Arc::clone(&door);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let door = Arc::clone(&door);
+            let door = Arc::clone(&served);
             let service = hyper::service::service_fn(move |request: http::Request<_>| {
                 let door = Arc::clone(&door);
                 async move {
@@ -100,7 +206,7 @@ pub(crate) async fn serve_door(backend: Arc<dyn Backend>) -> SocketAddr {
             );
         }
     });
-    address
+    (address, door)
 }
 
 /// RMCP's own server with one tool, `add`, and one that never ends, `hang`.

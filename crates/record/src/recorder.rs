@@ -192,8 +192,8 @@ impl Recorder {
         receipt(receiver.recv().ok())
     }
 
-    /// Appends an event that will be durable within 100 ms: the writer takes it as soon as the group
-    /// before it is on disk. Never waits. When more than 16,384 events or 16 MiB wait already, the
+    /// Appends an event that will be durable within 100 ms: the writer takes it with the next event
+    /// that somebody waits for, or after 20 ms. Never waits. When more than 16,384 events or 16 MiB wait already, the
     /// record takes no more and fails once they are written: evidence that cannot keep up stops the
     /// run. Who notes what somebody else may cause without end waits for [`Recorder::room`] first.
     ///

@@ -7,6 +7,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 use ringfence_identity::Signer;
 use tokio::sync::{Notify, oneshot, watch};
@@ -22,6 +23,13 @@ pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// same moment still find it.
 const CROWDED: usize = 1024;
 const CROWDED_BYTES: usize = 2 << 20;
+
+/// How long events for which nobody waits wait for one for which somebody does: they then share its
+/// group, and nobody waits for a sync of theirs.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// So many of them are a group of their own at once.
+const ENOUGH: usize = 256;
 
 /// What a buffer may keep between groups.
 const KEPT_BYTES: usize = 64 << 10;
@@ -80,8 +88,18 @@ struct Queued {
 struct State {
     queue: VecDeque<Queued>,
     bytes: usize,
+    /// Whether somebody waits for one of them.
+    awaited: bool,
     closing: bool,
     failed: bool,
+}
+
+impl State {
+    /// Whether what is queued is written now.
+    fn is_due(&self) -> bool {
+        let much = self.queue.len() >= ENOUGH || self.bytes >= CROWDED_BYTES / 2;
+        self.awaited || self.closing || self.failed || much
+    }
 }
 
 /// What the callers and the thread share.
@@ -128,10 +146,15 @@ impl Shared {
             return Err(Refused::Full(event, waiter));
         }
         state.bytes += event.len();
+        state.awaited |= !matches!(waiter, Waiter::Nobody);
         // The time is taken under the lock, so that times in the file are in the file's order.
         state.queue.push_back(Queued { at: line::now(), event, waiter });
+        // The first one starts the writer's patience.
+        let wake = state.queue.len() == 1 || state.is_due();
         drop(state);
-        self.work.notify_one();
+        if wake {
+            self.work.notify_one();
+        }
         Ok(())
     }
 
@@ -195,16 +218,20 @@ impl Shared {
         self.space_for_tasks.notify_waiters();
     }
 
-    /// Everything that waits, once something does; `None` when there will be nothing more.
+    /// Everything that waits, once something does and is due; `None` when there will be nothing more.
     fn take(&self, into: &mut VecDeque<Queued>) -> Option<()> {
         let state = self.lock();
         let idle = |state: &mut State| state.queue.is_empty() && !state.closing && !state.failed;
-        let mut state = self.work.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
+        let state = self.work.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
+        let early = |state: &mut State| !state.is_due();
+        let waited = self.work.wait_timeout_while(state, PATIENCE, early);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.failed || state.queue.is_empty() {
             return None;
         }
         std::mem::swap(&mut state.queue, into);
         state.bytes = 0;
+        state.awaited = false;
         drop(state);
         self.announce_space();
         Some(())

@@ -48,7 +48,8 @@ impl Session {
                 connections: None,
             },
         )?;
-        let _ = recorder.commit_blocking(Event::RunStarted {
+        // On disk with the first event that somebody waits for, before anything is released.
+        recorder.note(Event::RunStarted {
             kind,
             project: plan.project().display().to_string(),
             consent: plan.bundle.consent().to_string(),

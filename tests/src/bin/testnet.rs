@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use ringfence_tests::Authority;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 use simple_dns::rdata::{A, AAAA, PTR, RData};
@@ -91,12 +92,33 @@ struct World {
     zone: HashMap<String, Value>,
     asked: Mutex<HashMap<String, usize>>,
     tls: Arc<rustls::ServerConfig>,
+    /// Speaks at every host, where `authority.json` says how.
+    authority: Authority,
+    folder: PathBuf,
 }
 
 impl World {
     fn note(&self, kind: &str, name: &str, at: SocketAddr) {
         let line = json!({"kind": kind, "name": name, "at": at.to_string()});
         self.log.lock().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// Whether it is to speak here, and has. Each request is a sighting with all of it.
+    fn authority(&self, stream: &mut (impl Read + Write), scheme: &str, at: SocketAddr) -> bool {
+        let Ok(script) = std::fs::read_to_string(self.folder.join("authority.json")) else {
+            return false;
+        };
+        self.authority.script(&serde_json::from_str(&script).unwrap());
+        if let Some(asked) = self.authority.serve(stream, scheme) {
+            let what =
+                format!("{} {scheme}://{}{}", asked.method, asked.header("host"), asked.path);
+            self.note("asked", &what, at);
+            let token = asked.header("authorization");
+            if !token.is_empty() {
+                self.note("authorization", &format!("{} {token}", asked.header("host")), at);
+            }
+        }
+        true
     }
 
     /// The addresses for this question, counting how often it was asked.
@@ -131,6 +153,8 @@ fn serve(folder: &Path) {
         zone,
         asked: Mutex::default(),
         tls: certificate(folder),
+        authority: Authority::default(),
+        folder: folder.to_owned(),
     });
     for address in HOSTS {
         let address: IpAddr = address.split('/').next().unwrap().parse().unwrap();
@@ -193,6 +217,11 @@ fn tls(world: &World, mut stream: TcpStream, at: SocketAddr) {
     world.note("tls", &name, at);
     if greeted {
         let mut both = rustls::Stream::new(&mut connection, &mut stream);
+        if world.authority(&mut both, "https", at) {
+            connection.send_close_notify();
+            let _ = connection.complete_io(&mut stream);
+            return;
+        }
         answer(&mut both, &format!("tls host, sni={name}"), |_| {});
         connection.send_close_notify();
         let _ = connection.complete_io(&mut stream);
@@ -201,6 +230,9 @@ fn tls(world: &World, mut stream: TcpStream, at: SocketAddr) {
 
 fn plain(world: &World, mut stream: TcpStream, at: SocketAddr) {
     let mut copy = stream.try_clone().unwrap();
+    if world.authority(&mut copy, "http", at) {
+        return;
+    }
     // Each request on a kept-alive connection is a sighting of its own.
     while answer(&mut copy, "plain host", |host| world.note("http", host, at)) {}
     let _ = stream.flush();

@@ -86,6 +86,18 @@ fn words(event: &Event) -> Option<String> {
             format!("started{kind} {} in {project}, {mode}", command.join(" "))
         }
         Event::SandboxStarted { principal } => format!("sandbox of {principal} started"),
+        Event::ApprovalAsked { question, server, tool, rule, .. } => {
+            format!("question {question}: {server}: {tool}, by {rule}")
+        }
+        Event::ApprovalAnswered { question, answer, channel, by, reason, .. } => {
+            let answer = answer.replace('_', " ");
+            let by = by.as_ref().map(|by| format!(" by {by}, {channel}")).unwrap_or_default();
+            let reason = reason.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+            format!("question {question} {answer}{by}{reason}")
+        }
+        Event::ApprovalUnheard { question, channel, reason } => {
+            format!("question {question}: {channel} not heard: {reason}")
+        }
         Event::LimitReached { limit, detail } => format!("limit {limit}: {detail}"),
         Event::RunFinished { status, ended_by, detail } => {
             let detail = detail.as_ref().map(|d| format!(": {d}")).unwrap_or_default();

@@ -91,8 +91,8 @@ impl Roads {
         }
     }
 
-    async fn reach(&self, hop: Hop<'_>) -> Result<Back, String> {
-        let place = hop.place;
+    /// Looks a place up and judges it; that is in the record before anything is dialled.
+    async fn judged(&self, place: &Place, method: &str) -> Result<Targets, String> {
         let targets = self.targets(place).await;
         let (outcome, rule) = match &targets {
             Ok(Targets::Checked(all)) => (Outcome::Allowed, list(all.iter().map(|a| a.ip()))),
@@ -107,7 +107,7 @@ impl Roads {
         let event = Event::EgressDecided {
             principal: self.server.to_string(),
             connection: NUMBER.fetch_add(1, Ordering::Relaxed),
-            method: if hop.body.is_some() { "POST" } else { "GET" }.into(),
+            method: method.into(),
             host: place.host().to_owned(),
             port: place.port(),
             outcome,
@@ -122,7 +122,13 @@ impl Roads {
             address,
         };
         let _evidence = self.journal.commit(event).await?;
-        let stream = match targets? {
+        targets
+    }
+
+    async fn reach(&self, hop: Hop<'_>) -> Result<Back, String> {
+        let place = hop.place;
+        let method = if hop.body.is_some() { "POST" } else { "GET" };
+        let stream = match self.judged(place, method).await? {
             Targets::Checked(all) => dial(&all, place.port())
                 .await
                 .map_err(|error| format!("{}: {error}", place.host()))?,
@@ -243,6 +249,10 @@ async fn exchange(
 }
 
 impl Outside for Roads {
+    fn look<'a>(&'a self, place: &'a Place) -> Boxed<'a, Result<(), String>> {
+        Box::pin(async move { self.judged(place, "BROWSER").await.map(drop) })
+    }
+
     fn send<'a>(&'a self, hop: Hop<'a>) -> Boxed<'a, Result<Back, String>> {
         Box::pin(async move {
             let host = hop.place.host().to_owned();

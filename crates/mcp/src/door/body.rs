@@ -115,8 +115,8 @@ impl Events {
         of: Of,
     ) -> Self {
         let over = exchange.is_none();
-        let wait = match of {
-            Of::Session { .. } => door.options.resume_wait,
+        let wait = match &of {
+            Of::Session { session, .. } if session.resumes() => door.options.resume_wait,
             _ => Duration::ZERO,
         };
         let alive = Box::pin(tokio::time::sleep(ALIVE));
@@ -148,9 +148,7 @@ impl Events {
     fn event(&self, text: &[u8]) -> Bytes {
         let mut event = Vec::with_capacity(text.len() + 32);
         let named = match &self.of {
-            Of::Session { session, stream } if session.revision() >= "2025-03-26" => {
-                Some((session, stream.next()))
-            }
+            Of::Session { session, stream } if session.resumes() => Some((session, stream.next())),
             _ => None,
         };
         if let Some((_, id)) = &named {

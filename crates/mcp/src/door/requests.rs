@@ -255,13 +255,14 @@ impl Inner {
         match next {
             Next::Done(answer) => answered(status(Era::Stateless, &answer), Some(&id), &answer),
             Next::Round(requests) => {
+                reader.hand_over();
                 let answer = self.parked.park(&exchange, &binding, came.values, requests);
                 exchange.detach(number, parked::WAIT);
                 answered(StatusCode::OK, Some(&id), &answer)
             }
             Next::Message(text) => {
                 let of = Of::Rounds { binding, values: came.values };
-                reader.leave();
+                reader.hand_over();
                 let mut events = Events::new(self, Some((exchange, number)), Some(id), of);
                 events.message(&text);
                 event_response(events)
@@ -302,7 +303,8 @@ struct Reader<'e> {
 }
 
 impl Reader<'_> {
-    fn leave(self) {
+    /// From here on somebody else sees to it.
+    fn hand_over(self) {
         std::mem::forget(self);
     }
 }

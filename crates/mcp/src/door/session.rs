@@ -126,6 +126,11 @@ impl Session {
         self.asker.revision.as_str()
     }
 
+    /// Whether its revision lets a client take up a broken stream (from 2025-03-26, transports).
+    pub(super) fn resumes(&self) -> bool {
+        self.revision() >= "2025-03-26"
+    }
+
     /// Begins a request. `None` when its id is in use, too many are under way, or the session has
     /// just ended.
     pub(super) fn begin(self: &Arc<Self>, id: &Id, exchange: &Arc<Exchange>) -> Option<InFlight> {

@@ -1,3 +1,7 @@
+mod rounds;
+mod streams;
+mod wire;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -289,10 +293,10 @@ async fn a_session_is_long_random_and_of_one_server() {
         raw(address, &first.replace(&format!("\r\nMcp-Session-Id: {id}"), ""), list).await.0,
         400
     );
-    assert_eq!(
-        raw(address, &format!("{first}\r\nMCP-Protocol-Version: 2025-03-26"), list).await.0,
-        400
-    );
+    for (version, status) in [("2025-03-26", 200), ("2025-03-27", 400), ("x", 400)] {
+        let head = format!("{first}\r\nMCP-Protocol-Version: {version}");
+        assert_eq!(raw(address, &head, list).await.0, status, "{version}");
+    }
     assert_eq!(
         raw(address, &format!("{first}\r\nMCP-Protocol-Version: 2025-06-18"), list).await.0,
         200

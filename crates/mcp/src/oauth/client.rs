@@ -56,6 +56,7 @@ pub struct ClientKey {
     /// The id.
     pub id: String,
     /// The secret, where there is one.
+    #[serde(default, with = "super::quiet::option")]
     pub(super) secret: Option<Zeroizing<String>>,
     /// How it is proved.
     pub auth: Auth,
@@ -150,6 +151,7 @@ impl Identity {
 #[derive(Deserialize)]
 struct Registered {
     client_id: String,
+    #[serde(default, with = "super::quiet::option")]
     client_secret: Option<Zeroizing<String>>,
     token_endpoint_auth_method: Option<String>,
 }

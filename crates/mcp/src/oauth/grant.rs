@@ -11,7 +11,9 @@ const MAX_BYTES: usize = 60 * 1024;
 /// The tokens themselves. Never shown.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Tokens {
+    #[serde(with = "super::quiet")]
     pub(super) access: Zeroizing<String>,
+    #[serde(default, with = "super::quiet::option")]
     pub(super) refresh: Option<Zeroizing<String>>,
 }
 

@@ -9,8 +9,8 @@ use super::form::Form;
 use super::scope::Scopes;
 use super::token::{Redeem, redeem};
 use super::{
-    Callback, Challenge, Found, Grant, Ground, Identity, OAuthError, Outside, StateCheck, discover,
-    pkce,
+    Callback, Challenge, Found, Grant, Ground, Identity, OAuthError, Outside, StateCheck, Step,
+    discover, pkce,
 };
 use crate::{Authorize, Boxed};
 
@@ -205,6 +205,8 @@ impl Interactive {
         if !scopes.is_empty() {
             form = form.pair("scope", &scope);
         }
+        let looked = self.outside.look(&issuer.authorization).await;
+        looked.map_err(|why| OAuthError::Unreached { step: Step::Authorization, why })?;
         let page = issuer.authorization.text();
         let joint = if page.contains('?') { '&' } else { '?' };
         let url = Zeroizing::new(format!("{page}{joint}{}", form.text()));

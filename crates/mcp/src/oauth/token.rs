@@ -20,9 +20,11 @@ const LONGEST: u64 = 10 * 365 * 24 * 60 * 60;
 /// What a token endpoint gives (RFC 6749, section 5.1).
 #[derive(Deserialize)]
 struct Given {
+    #[serde(with = "super::quiet")]
     access_token: Zeroizing<String>,
     token_type: String,
     expires_in: Option<Value>,
+    #[serde(default, with = "super::quiet::option")]
     refresh_token: Option<Zeroizing<String>>,
     scope: Option<String>,
 }

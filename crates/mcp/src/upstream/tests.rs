@@ -1,4 +1,9 @@
 mod hostile;
+mod listening;
+mod pipes;
+mod resume;
+mod stage;
+mod streams;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

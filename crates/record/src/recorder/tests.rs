@@ -39,6 +39,34 @@ fn what_is_recorded_is_read_back_in_order() {
     assert_eq!(events, (0..=10).map(event).collect::<Vec<_>>());
 }
 
+/// What nobody waits for costs no sync of its own when something that is waited for comes soon, and
+/// is on disk soon when nothing comes.
+#[test]
+fn what_nobody_waits_for_shares_the_next_group() {
+    let home = Home::new();
+    let recorder = home.recorder();
+    let groups = || {
+        read_run(home.path(), recorder.run())
+            .unwrap()
+            .filter(|entry| matches!(entry.as_ref().unwrap().event, Event::Commit { .. }))
+            .count()
+    };
+    let soon = Duration::from_millis(1);
+    for n in 0..5 {
+        recorder.note(event(n)).unwrap();
+        std::thread::sleep(soon);
+        let _ = recorder.commit_blocking(event(n)).unwrap();
+    }
+    // A busy machine may hold this thread up for longer than a note waits.
+    assert!((5..10).contains(&groups()), "{}", groups());
+    let before = recorder.bytes();
+    recorder.note(event(9)).unwrap();
+    while recorder.bytes() == before {
+        std::thread::sleep(soon);
+    }
+    recorder.seal(&home.log).unwrap();
+}
+
 #[test]
 fn the_file_is_private_and_never_made_twice() {
     let home = Home::new();
