@@ -357,6 +357,7 @@ fn a_hundred_calls_are_under_way_at_once() {
         }
         // One that waits for ever is cancelled, and the rest goes on.
         let id = client.ask("tools/call", json!({ "name": "barrier__slow", "arguments": {} }));
+        eventually("its decision", || project.events_text().contains("\"tool\":\"slow\""));
         client.send(&json!({
             "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id },
         }));
