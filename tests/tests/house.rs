@@ -303,6 +303,8 @@ fn help_snapshot() {
         "diff",
         "set",
         "secret",
+        "login",
+        "logout",
         "run",
         "policy",
         "ps",
