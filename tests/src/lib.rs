@@ -15,6 +15,7 @@ mod output;
 mod postgres;
 mod program;
 mod project;
+pub mod relay;
 mod spender;
 mod testnet;
 mod upstream;

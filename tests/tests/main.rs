@@ -35,6 +35,7 @@ mod cmd_verify;
 mod conformance;
 mod house;
 mod real_agent;
+mod real_servers;
 mod redteam_archives;
 mod redteam_clone;
 mod redteam_content;
