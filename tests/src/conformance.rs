@@ -109,6 +109,7 @@ fn read(folder: &Path, beside: &BTreeSet<String>) -> Summary {
         let broken = || r#"[{"id":"checks.json","status":"MISSING"}]"#.to_owned();
         let text =
             fs::read_to_string(entry.path().join("checks.json")).unwrap_or_else(|_| broken());
+        let checks: Vec<Value> = serde_json::from_str(&text).expect("checks.json is JSON");
         let text = |check: &Value, key: &str| check[key].as_str().unwrap_or_default().to_owned();
         let found = checks.iter().filter(|check| check["status"] != "INFO");
         let found = found.map(|check| (text(check, "id"), text(check, "status"))).collect();

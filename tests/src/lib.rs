@@ -3,6 +3,7 @@
 
 mod agent;
 pub mod authority;
+mod client;
 pub mod conformance;
 pub mod conformance_auth;
 mod desk;
@@ -10,12 +11,14 @@ mod events;
 mod forge;
 mod githost;
 mod house;
+pub mod http;
 mod keychain;
 mod output;
 mod postgres;
 mod program;
 mod project;
 pub mod relay;
+mod screen;
 mod spender;
 mod testnet;
 mod upstream;
@@ -23,6 +26,7 @@ mod who;
 
 pub use agent::Cases;
 pub use authority::Authority;
+pub use client::{StdioClient, eventually, names, stateless};
 pub use events::{Events, field};
 pub use forge::{Forged, Key, framed, header};
 pub use githost::GitHost;
@@ -32,6 +36,7 @@ pub use output::{Output, Started};
 pub use postgres::Postgres;
 pub use program::{PYTHON, program};
 pub use project::Project;
+pub use screen::Screen;
 pub use spender::{Budgeted, Ledger, Spent};
 pub use testnet::{Sighting, TestNet};
 pub use upstream::{Seen, Upstream};

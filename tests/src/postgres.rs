@@ -1,9 +1,9 @@
 //! A PostgreSQL server of a test's own, from Debian's package, on a Unix socket in a temporary folder.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -109,6 +109,29 @@ impl Postgres {
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
     }
 
+    /// Adds a setting, `name=value`, for the next start.
+    pub fn set(&mut self, setting: &str) {
+        self.settings.push(setting.to_owned());
+    }
+
+    /// Runs SQL in a transaction that stays open until what comes back is dropped.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[must_use]
+    pub fn hold(&self, sql: &str) -> Session {
+        let mut command = self.command("psql");
+        command.args(["-X", "-q", "-A", "-t", "-U", "ringfence", "-d", "postgres", "-h"]);
+        let mut psql =
+            command.arg(self.folder.path()).stdin(Stdio::piped()).spawn().expect("psql runs");
+        let mut input = psql.stdin.take().expect("its input");
+        writeln!(input, "BEGIN;\n{sql};\n\\echo held").expect("psql reads");
+        let lines = BufReader::new(psql.stdout.take().expect("its output")).lines();
+        let held = lines.map_while(Result::ok).any(|line| line == "held");
+        assert!(held, "{sql}");
+        Session { psql, input: Some(input) }
+    }
+
     /// Runs SQL as its owner, and gives what psql prints.
     ///
     /// # Panics
@@ -154,6 +177,19 @@ impl Drop for Postgres {
         if self.server.is_some() {
             self.end(Signal::INT);
         }
+    }
+}
+
+/// An open transaction; dropped, it is rolled back.
+pub struct Session {
+    psql: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.psql.wait();
     }
 }
 

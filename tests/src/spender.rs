@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use serde_json::Value;
 
 use crate::program::{built, reachable};
-use crate::{Postgres, Who};
+use crate::{Postgres, Project, Who};
 
 /// A ledger: SQLite in a folder of a user's own, or a PostgreSQL server.
 pub struct Ledger {
@@ -56,8 +56,33 @@ impl Ledger {
         std::fs::create_dir(&home).expect("a folder in it");
         std::fs::set_permissions(&home, mode(0o700)).expect("its mode");
         who.own(&home);
+        Self::beside(who, server, home, folder)
+    }
+
+    /// In the machine's folder of a project.
+    ///
+    /// # Panics
+    /// When there is no room for a folder.
+    #[must_use]
+    pub fn of(project: &Project, server: Option<&Postgres>) -> Self {
+        let folder = tempfile::Builder::new().prefix("rf-spend").tempdir().expect("a folder");
+        std::fs::set_permissions(folder.path(), mode(0o755)).expect("its mode");
+        Self::beside(project.who(), server, project.state(), folder)
+    }
+
+    fn beside(
+        who: Who,
+        server: Option<&Postgres>,
+        home: PathBuf,
+        folder: tempfile::TempDir,
+    ) -> Self {
         let program = reachable(built().join("ringfence-spender"), folder.path());
         Self { home, who, url: server.map(Postgres::url), program, _folder: folder }
+    }
+
+    /// Takes another address of the same server.
+    pub fn at(&mut self, url: &str) {
+        self.url = Some(url.to_owned());
     }
 
     /// Begins a process: see `ringfence-spender`.

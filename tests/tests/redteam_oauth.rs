@@ -108,7 +108,7 @@ fn each_hop_of_a_sign_in_is_https_to_a_public_address() {
             "https://auth.example.com/../x",
             "https://auth.example.com\\@mcp.example.com/x",
             "https:auth.example.com/x",
-            "https://auth.exämple.com/x",
+            "https://auth.ex%C3%A4mple.com/x",
         ];
         let before = net.sightings().len();
         for place in places {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::files::{self, ReadError};
 use crate::{Digest, snapshot};
@@ -39,4 +39,11 @@ pub fn read_three(project: &Path) -> io::Result<Three> {
     };
     let manifest = read(snapshot::MANIFEST)?.ok_or(io::ErrorKind::NotFound)?;
     Ok((manifest, read(snapshot::OVERLAY)?, read(snapshot::LOCK)?))
+}
+
+/// Where a project's manifest, overlay and lock are.
+#[must_use]
+pub fn three_paths(project: &Path) -> [PathBuf; 3] {
+    let folder = project.join(snapshot::FOLDER);
+    [snapshot::MANIFEST, snapshot::OVERLAY, snapshot::LOCK].map(|name| folder.join(name))
 }

@@ -51,7 +51,7 @@ mod tree;
 mod write;
 
 pub use beside::Beside;
-pub use consent::{Three, consent_of, read_three};
+pub use consent::{Three, consent_of, read_three, three_paths};
 pub use decode::{Table, Value};
 pub use diagnostic::{Diagnostic, Place, Severity};
 pub use digest::Digest;

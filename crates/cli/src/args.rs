@@ -65,9 +65,15 @@ pub(crate) enum Command {
     Logout(commands::logout::Logout),
     /// Run an agent in a sandbox: its only ways out are proxy and gates
     Run(Run),
+    /// Serve this project's tools to an agent CLI on this machine, over stdio
+    Mcp(commands::mcp::Mcp),
+    /// Serve projects' tools to many clients over HTTP, and keep their tokens
+    Gateway(commands::gateway::Gateway),
     Policy(commands::policy::Policy),
     /// See the calls that wait for you, and say yes or no
     Approvals(commands::approvals::Approvals),
+    /// Show what priced calls cost, and what is left of each cap
+    Spend(commands::spend::Spend),
     /// Keys for the endpoint that answers approvals elsewhere
     Webhook(commands::webhook::Webhook),
     /// List the runs that are alive
@@ -238,6 +244,7 @@ impl Args {
             | Command::Receive(commands::Receive { json, .. })
             | Command::Audit(Audit { verb: AuditVerb::Verify(Verify { json, .. }) }) => *json,
             Command::Policy(policy) => policy.json(),
+            Command::Gateway(gateway) => gateway.json(),
             Command::Fetch(fetch) => fetch.json,
             Command::Store(store) => store.json(),
             Command::Library(library) => library.json(),
@@ -245,6 +252,7 @@ impl Args {
             Command::Registry(registry) => registry.json(),
             Command::Secret(secret) => secret.json(),
             Command::Approvals(approvals) => approvals.json(),
+            Command::Spend(spend) => spend.json,
             Command::Webhook(webhook) => webhook.json(),
             _ => false,
         }

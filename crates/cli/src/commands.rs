@@ -6,11 +6,13 @@ mod clean;
 pub(crate) mod diff;
 mod example;
 pub(crate) mod fetch;
+pub(crate) mod gateway;
 mod init;
 pub(crate) mod library;
 mod lock;
 pub(crate) mod login;
 pub(crate) mod logout;
+pub(crate) mod mcp;
 pub(crate) mod policy;
 mod ps;
 mod publisher;
@@ -24,6 +26,7 @@ pub(crate) mod set;
 mod share;
 pub(crate) mod show;
 mod sign;
+pub(crate) mod spend;
 mod stop;
 pub(crate) mod store;
 pub(crate) mod trust;
@@ -64,8 +67,11 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Diff(diff) => diff::run(args, diff),
         Command::Set(set) => set::run(args, set),
         Command::Run(run) => run::run(args, run),
+        Command::Mcp(mcp) => mcp::run(args, mcp),
+        Command::Gateway(gateway) => gateway::run(args, gateway),
         Command::Policy(policy) => policy::run(args, policy),
         Command::Approvals(approvals) => approvals::run(approvals),
+        Command::Spend(spend) => spend::run(spend),
         Command::Webhook(webhook) => webhook::run(webhook),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),

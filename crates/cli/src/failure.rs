@@ -126,6 +126,15 @@ through_run!(
     ringfence_approval::Error
 );
 
+impl From<ringfence_spend::Error> for Failure {
+    fn from(error: ringfence_spend::Error) -> Self {
+        match error {
+            ringfence_spend::Error::State(error) => error.into(),
+            error => Self::user(error.to_string()),
+        }
+    }
+}
+
 /// Bytes from elsewhere.
 impl From<ringfence_library::Error> for Failure {
     fn from(error: ringfence_library::Error) -> Self {

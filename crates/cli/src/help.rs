@@ -8,11 +8,12 @@ use crate::args::Args;
 mod tests;
 
 /// What a command is for, and the commands, in the order of their use.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Declare", &["init", "validate", "show", "set", "lock", "fetch", "diff", "schema"]),
     ("Trust", &["trust", "sign", "verify", "publisher", "share", "receive", "registry"]),
     ("Constrain", &["policy", "secret", "login", "logout"]),
-    ("Run", &["run", "approvals", "webhook", "ps", "stop", "clean"]),
+    ("Run", &["run", "approvals", "spend", "webhook", "ps", "stop", "clean"]),
+    ("Serve", &["mcp", "gateway"]),
     ("Prove", &["report", "audit"]),
     ("Keep", &["library", "store"]),
 ];

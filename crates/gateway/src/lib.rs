@@ -40,7 +40,7 @@ use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
 use ringfence_secrets::{Resolver, Secret, SignIns};
 use ringfence_spend::Purse;
-use ringfence_trust::{Store, TrustedBundle};
+use ringfence_trust::{Store, TrustedBundle, Watch};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use call::JudgedRequest;
@@ -226,7 +226,7 @@ impl Gateway {
         let manifest = &parts.bundle.snapshot().manifest;
         let (servers, toolsets) = (manifest.servers.clone(), manifest.toolsets.clone());
         let declared = Declared { servers, toolsets, pins };
-        let trust = seams::StoreTrust { store: parts.store, bundle: parts.bundle };
+        let trust = Watch::new(parts.store, parts.bundle);
         let rooms = Rooms {
             journal: Arc::new(parts.recorder),
             judge: parts.ruleset,

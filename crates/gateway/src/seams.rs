@@ -8,7 +8,7 @@ use ringfence_bundle::{ServerId, Template};
 use ringfence_policy::{Decision, Principal, Ruleset};
 use ringfence_record::{Event, Receipt, Recorder};
 use ringfence_secrets::{Resolver, Scrubber, Secret};
-use ringfence_trust::{Store, TrustedBundle};
+use ringfence_trust::Watch;
 use serde_json::Value;
 
 use crate::permit::Evidence;
@@ -71,14 +71,9 @@ pub(crate) trait Trust: Send + Sync {
     fn holds(&self) -> bool;
 }
 
-pub(crate) struct StoreTrust {
-    pub(crate) store: Store,
-    pub(crate) bundle: Arc<TrustedBundle>,
-}
-
-impl Trust for StoreTrust {
+impl Trust for Watch {
     fn holds(&self) -> bool {
-        self.store.still(&self.bundle)
+        Watch::holds(self)
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
-use ed25519_dalek::pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _};
+use ed25519_dalek::pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _, KeypairBytes};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -54,8 +54,9 @@ pub(crate) fn make(folder: &OwnedFd, path: &Path, name: &str) -> Result<bool, Er
     let mut seed = Zeroizing::new([0_u8; 32]);
     getrandom::fill(seed.as_mut())
         .map_err(|error| io_at(path, std::io::Error::other(error.to_string())))?;
-    let key = SigningKey::from_bytes(&seed);
     let target = path.join(name);
+    // Without the public part (RFC 5958 version 1): OpenSSL 3.0 reads no other.
+    let key = KeypairBytes { secret_key: *seed, public_key: None };
     let text =
         key.to_pkcs8_pem(LineEnding::LF).map_err(|_| Error::Malformed { path: target.clone() })?;
 

@@ -14,6 +14,31 @@ pub enum Outcome {
     Refused,
 }
 
+/// What a run is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// An agent in a sandbox.
+    #[default]
+    Run,
+    /// Servers are asked what they offer.
+    Ask,
+    /// Servers are served to clients outside.
+    Serve,
+}
+
+impl Kind {
+    /// As in the record: `run`, `ask` or `serve`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Ask => "ask",
+            Self::Serve => "serve",
+        }
+    }
+}
+
 /// One step of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
@@ -46,6 +71,9 @@ pub struct Attempt {
 pub enum Event {
     /// A run was assembled and is about to start.
     RunStarted {
+        /// What it is. Records from before there was more than one kind do not say it.
+        #[serde(default)]
+        kind: Kind,
         /// Project folder.
         project: String,
         /// Consent digest of the bundle.

@@ -20,7 +20,7 @@ mod writer;
 mod testing;
 
 pub use error::Error;
-pub use event::{Attempt, Event, Outcome, Step};
+pub use event::{Attempt, Event, Kind, Outcome, Step};
 pub use machine::MachineLog;
 pub use paths::{machine_file, run_file};
 pub use read::{Entries, Entry, RunInfo, find_run, list_runs, read_machine, read_run};

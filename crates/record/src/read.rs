@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::line::{Line, MAX_LINE};
 use crate::writer::MAX_QUEUED;
-use crate::{Error, Event, RunId, paths};
+use crate::{Error, Event, Kind, RunId, paths};
 
 /// How many runs are listed; a home with more needs pruning.
 const MAX_RUNS: usize = 1 << 20;
@@ -50,6 +50,8 @@ pub struct Entries {
 pub struct RunInfo {
     /// The run.
     pub run: RunId,
+    /// What it is.
+    pub kind: Kind,
     /// Whether its recorder is at work now.
     pub live: bool,
     /// Time of its first event, RFC 3339 UTC; `None` when nothing is recorded yet.
@@ -141,6 +143,7 @@ pub(crate) fn run_ids(home: &Path) -> Result<Vec<RunId>, Error> {
 fn info(home: &Path, run: RunId) -> RunInfo {
     let mut info = RunInfo {
         run,
+        kind: Kind::default(),
         live: false,
         started: None,
         pid: None,
@@ -152,7 +155,8 @@ fn info(home: &Path, run: RunId) -> RunInfo {
     info.live = paths::is_held(entries.reader.get_ref()).unwrap_or(false);
     for entry in entries.take(START_LINES).map_while(Result::ok) {
         info.started.get_or_insert(entry.at);
-        if let Event::RunStarted { project, command, pid, pid_started, .. } = entry.event {
+        if let Event::RunStarted { kind, project, command, pid, pid_started, .. } = entry.event {
+            info.kind = kind;
             info.project = Some(project);
             info.command = command;
             info.pid = Some(pid);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ringfence_bundle::{Id, Lock, ServerId, Snapshot, ToolPins};
 use ringfence_egress::Proxy;
 use ringfence_gateway::{Gateway, Parts, Stop};
-use ringfence_record::{Event, RunId};
+use ringfence_record::{Event, Kind, RunId};
 use ringfence_secrets::{Resolver, SignIns};
 use serde::Serialize;
 use tokio::runtime::Handle;
@@ -100,7 +100,7 @@ impl Inquiry {
     /// a run from starting.
     pub fn ask(&self) -> Result<Asked, Error> {
         let mode = format!("{} / ENFORCED, no agent", self.plan.backend.name().to_uppercase());
-        let session = Session::open(&self.plan, mode)?;
+        let session = Session::open(&self.plan, Kind::Ask, mode)?;
         let runtime = runtime()?;
         let outcome = runtime.block_on(self.contained(&session));
         runtime.shutdown_timeout(std::time::Duration::from_secs(2));
@@ -111,7 +111,7 @@ impl Inquiry {
         })
     }
 
-    async fn contained(&self, session: &Session<'_>) -> Result<Asked, Error> {
+    async fn contained(&self, session: &Session) -> Result<Asked, Error> {
         let (plan, recorder) = (&self.plan, &session.recorder);
         let mut signals =
             Signals::new().map_err(|source| Error::Io { path: "(signals)".into(), source })?;
@@ -128,6 +128,7 @@ impl Inquiry {
             stopped,
             Handle::current(),
         );
+        let servers = launcher.alive();
         let gateway = Gateway::asking(Parts {
             bundle: Arc::clone(&plan.bundle),
             store: plan.store.clone(),
@@ -162,6 +163,7 @@ impl Inquiry {
         };
         asking.shutdown().await;
         gateway.close().await;
+        servers.none().await;
         // Nobody listens any more only when all is over already.
         let _ = stop.send(true);
         ended?;

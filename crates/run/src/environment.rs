@@ -28,6 +28,12 @@ pub(crate) fn base(token: &Token) -> Vec<(OsString, OsString)> {
 pub(crate) fn agent(manifest: &Manifest, terminal: Option<&str>) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> =
         manifest.servers.keys().map(|id| (id.url_variable().into(), gate_url(id).into())).collect();
+    if !env.is_empty() {
+        // All of the selected servers as one, and a search over them.
+        let door = |path: &str| format!("http://127.0.0.1:{GATE_PORT}{path}").into();
+        env.push(("RINGFENCE_MCP_URL".into(), door("/mcp")));
+        env.push(("RINGFENCE_MCP_COMPACT_URL".into(), door("/compact/mcp")));
+    }
     if let Some(terminal) = terminal.filter(|t| is_terminal_name(t)) {
         env.push(("TERM".into(), terminal.into()));
     }
@@ -60,5 +66,15 @@ mod tests {
             vec![("TERM".into(), "xterm".into())]
         );
         assert!(agent(&Manifest::default(), Some("x\n")).is_empty());
+    }
+
+    #[test]
+    fn an_agent_knows_each_server_all_of_them_and_a_search() {
+        let text = "version = 1\n[servers.a-b]\ntype = \"http\"\nurl = \"https://a.example/mcp\"\n";
+        let file = std::path::Path::new("ringfence.toml");
+        let (manifest, _) = ringfence_bundle::parse_manifest(file, text, None).unwrap();
+        let names: Vec<_> = agent(&manifest, None).into_iter().map(|(name, _)| name).collect();
+        let known = ["RINGFENCE_MCP_A_B_URL", "RINGFENCE_MCP_URL", "RINGFENCE_MCP_COMPACT_URL"];
+        assert_eq!(names, known.map(std::ffi::OsString::from));
     }
 }

@@ -137,6 +137,33 @@ pub enum Error {
         /// How many of them are masked.
         masked: u64,
     },
+    /// A price or a cap is none. A manifest that was parsed has none of these.
+    #[error("{0}")]
+    Spending(String),
+    /// The file of gateway tokens cannot be used as it is.
+    #[error("{path}: {reason}")]
+    Tokens {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A certificate or its key cannot be used.
+    #[error("{path}: {reason}")]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The gateway cannot listen there, or not so.
+    #[error("cannot listen on {address}: {reason}")]
+    Listen {
+        /// As it was given.
+        address: String,
+        /// Why.
+        reason: String,
+    },
     /// A file of the machine's state could not be used.
     #[error("{path}: {source}")]
     Io {
@@ -166,6 +193,10 @@ impl Error {
                 ringfence_approval::Error::Unknown(_) | ringfence_approval::Error::Settled { .. },
             )
             | Self::Project { .. }
+            | Self::Spending(_)
+            | Self::Tokens { .. }
+            | Self::Tls { .. }
+            | Self::Listen { .. }
             | Self::Identity(_)
             | Self::Secret(
                 ringfence_secrets::Error::Missing { .. }
@@ -280,6 +311,8 @@ impl Error {
             Self::NoServers => "ringfence lock",
             Self::Overtaken => "ringfence trust",
             Self::NotAsked { .. } => "ringfence report last",
+            Self::Tokens { .. } => "ringfence gateway token list",
+            Self::Listen { .. } => "ringfence gateway serve --help",
             Self::Record(Record::NoSuchRun(_)) => "ringfence ps --all",
             Self::Record(Record::Damaged { .. })
             | Self::Trust(Trust::Record(Record::Damaged { .. })) => "ringfence audit verify",

@@ -4,12 +4,12 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_approval::{Approver, Channel};
+use ringfence_approval::Channel;
 use ringfence_bundle::Who;
 use ringfence_egress::{Begun, Proxy, Token};
 use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_policy::Principal;
-use ringfence_record::{Attempt, Event, Recorder, RunId};
+use ringfence_record::{Attempt, Event, Kind, Recorder, RunId};
 use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
 use ringfence_secrets::{Resolver, SignIns};
 use tokio::runtime::Handle;
@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use crate::launch::Launching;
 use crate::live;
 use crate::plan::{GATE_PORT, PROXY_PORT};
+use crate::rooms::Rooms;
 use crate::session::Session;
-use crate::shared::shared;
 use crate::supervise::{Signals, supervise};
 use crate::terminal::{Front, Notice, Tty};
 use crate::{Error, Plan, approvals, environment, project, secrets as names};
@@ -108,7 +108,7 @@ impl Ended {
 /// # Errors
 /// [`Error`] when the run could not start, or its evidence could not be written.
 pub fn execute(plan: &Plan, ask: Ask, progress: &dyn Progress) -> Result<Finished, Error> {
-    let session = Session::open(plan, mode(plan))?;
+    let session = Session::open(plan, Kind::Run, mode(plan))?;
     progress.begun(&session.run, plan);
     let runtime = runtime()?;
     let mut outcome =
@@ -159,6 +159,7 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
             continue;
         }
         swept += 1;
+        live::forget(file);
         match std::fs::remove_file(file) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::Io { path: file.clone(), source: e });
@@ -198,18 +199,12 @@ async fn contained(
     // Only where somebody may be asked: a terminal that is shared is left alone otherwise.
     let tty = (approvals::wanted(plan.manifest()) && ask == Ask::Here).then(Tty::open).flatten();
     let front = Front::default();
-    let desk = match approvals::wanted(plan.manifest()) {
-        true => {
-            let near: Option<Arc<dyn Channel>> = match &tty {
-                Some(_) => Some(Arc::new(front.clone())),
-                None if std::io::stderr().is_terminal() => None,
-                None => Some(Arc::new(Notice)),
-            };
-            let state = shared(&plan.home).await?;
-            approvals::desk(plan, run, recorder, state, near).await?
-        }
-        false => None,
+    let near: Option<Arc<dyn Channel>> = match &tty {
+        Some(_) => Some(Arc::new(front.clone())),
+        None if std::io::stderr().is_terminal() => None,
+        None => Some(Arc::new(Notice)),
     };
+    let rooms = Rooms::open(plan, run, recorder, near).await?;
     let spec = Spec {
         streams: if tty.is_some() { Streams::Terminal } else { Streams::Inherit },
         command: std::iter::once(plan.program.file.clone().into_os_string())
@@ -221,24 +216,26 @@ async fn contained(
         ..base_spec(plan, run)
     };
     let halt = Stop::default();
+    let launcher = Launching::new(
+        plan,
+        run,
+        recorder,
+        &proxy,
+        secrets.clone(),
+        stopped.clone(),
+        Handle::current(),
+    );
+    let servers = launcher.alive();
     let gateway = Gateway::new(Parts {
         bundle: Arc::clone(&plan.bundle),
         store: plan.store.clone(),
         ruleset: Arc::clone(&plan.ruleset),
         recorder: recorder.clone(),
-        secrets: secrets.clone(),
+        secrets,
         signins: SignIns::new(&plan.home),
-        launcher: Arc::new(Launching::new(
-            plan,
-            run,
-            recorder,
-            &proxy,
-            secrets,
-            stopped.clone(),
-            Handle::current(),
-        )),
-        approver: desk.clone().map(|desk| desk as Arc<dyn Approver>),
-        purse: None,
+        launcher: Arc::new(launcher),
+        approver: rooms.approver(),
+        purse: rooms.purse(),
         stop: halt.clone(),
         leases: None,
     });
@@ -278,13 +275,11 @@ async fn contained(
     }
     .await;
     front.end();
-    if let Some(desk) = &desk {
-        // What is left expires by itself.
-        let _ = desk.close().await;
-    }
     // Nobody listens any more only when the run is over already.
     let _ = stop.send(true);
     let _ = tokio::join!(serving, gating);
+    servers.none().await;
+    rooms.close().await;
     ended
 }
 

@@ -28,7 +28,9 @@ use crate::supervise::{LOOK, Watched};
 use crate::{Error, Plan, environment};
 
 /// How long a server has to end by itself once its stdin is closed.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_millis(500);
+/// How long it has once it was asked to end, before it is killed.
+const ASKED: Duration = Duration::from_secs(2);
 
 /// A started server: its process, its streams, and its proxy's end.
 struct Parts {
@@ -58,6 +60,34 @@ pub(crate) struct Launching {
     secrets: Resolver,
     orders: mpsc::UnboundedSender<Order>,
     runtime: Handle,
+    alive: watch::Sender<usize>,
+}
+
+/// Knows how many servers of a launcher have not ended.
+pub(crate) struct Alive(watch::Receiver<usize>);
+
+impl Alive {
+    /// Waits until every server that was let go is gone, which its guard sees to.
+    pub(crate) async fn none(mut self) {
+        // A launcher that is gone has none.
+        let _ = self.0.wait_for(|alive| *alive == 0).await;
+    }
+}
+
+/// Counts one server, until dropped.
+struct Counted(watch::Sender<usize>);
+
+impl Counted {
+    fn one(all: &watch::Sender<usize>) -> Self {
+        all.send_modify(|alive| *alive += 1);
+        Self(all.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|alive| *alive -= 1);
+    }
 }
 
 impl Launching {
@@ -97,7 +127,13 @@ impl Launching {
             secrets,
             orders,
             runtime,
+            alive: watch::channel(0).0,
         }
+    }
+
+    /// To be asked before the launcher is given away.
+    pub(crate) fn alive(&self) -> Alive {
+        Alive(self.alive.subscribe())
     }
 
     /// What is started, and the secrets that are put into its environment.
@@ -195,16 +231,20 @@ impl Launching {
         let (ending, mut ended) = oneshot::channel();
         let watched = Watched::new(&self.plan.limits, &running);
         let (recorder, server) = (self.recorder.clone(), server.to_string());
+        let counted = Counted::one(&self.alive);
         self.runtime.spawn(async move {
+            let _counted = counted;
             let _proxy = proxy;
             let mut look = tokio::time::interval(LOOK);
             look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
             loop {
                 tokio::select! {
                     _ = &mut ended => {
-                        running.signal(15);
-                        // Dropping it kills what is left.
-                        let _ = tokio::time::timeout(GRACE, running.wait()).await;
+                        if tokio::time::timeout(GRACE, running.wait()).await.is_err() {
+                            running.signal(15);
+                            // Dropping it kills what is left.
+                            let _ = tokio::time::timeout(ASKED, running.wait()).await;
+                        }
                         return;
                     }
                     exit = running.wait() => {

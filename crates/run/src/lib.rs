@@ -9,7 +9,9 @@ mod launch;
 mod live;
 mod plan;
 mod project;
+mod rooms;
 mod secrets;
+mod serve;
 mod session;
 mod shared;
 mod signin;
@@ -22,9 +24,13 @@ mod webhook;
 pub use ask::{Asked, Field, How, Inquiry, Moved, Piece, Unfit, What, moved};
 pub use error::{Error, Kind};
 pub use execute::{Ask, EndedBy, Finished, Progress, execute, sweep};
-pub use live::{Live, list, stop};
+pub use live::{Leased, Live, leases, list, stop};
 pub use plan::{Backend, Line, Plan, Request, View};
 pub use secrets::{Answered, SecretRow, State, Survey, Wanting, survey};
+pub use serve::{
+    Folder, Listen, Listening, Mcp, Say, Token, Tokens, Value as TokenValue, gateway, mcp,
+    parse_lifetime,
+};
 pub use shared::shared;
 pub use signin::{SignInRow, Signing, login, logout, sign_ins};
 pub use summary::{About, Row, Verdict, rows, screen};

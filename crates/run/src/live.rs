@@ -1,21 +1,29 @@
 //! Which runs are alive: one locked file each, so that a dead one is known for sure.
 
+mod leases;
+
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use ringfence_record::RunId;
+use ringfence_record::{Kind, RunId};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+
+pub(crate) use leases::Book;
+pub use leases::{Leased, leases};
 
 /// What is known of a run while it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Live {
     /// Its id.
     pub run: RunId,
+    /// What it is.
+    #[serde(default)]
+    pub kind: Kind,
     /// The supervisor's process id.
     pub pid: u32,
     /// The supervisor's start, clock ticks since boot.
@@ -28,6 +36,9 @@ pub struct Live {
     pub backend: String,
     /// Program and arguments.
     pub command: Vec<String>,
+    /// How many clients it serves now, where it serves some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u64>,
 }
 
 /// Held by a supervisor: the kernel lets go of it when the process dies, however it dies.
@@ -48,6 +59,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // The lock goes with the descriptor; a file left behind is swept by the next run.
         if !self.file.as_os_str().is_empty() {
+            forget(&self.file);
             let _ = std::fs::remove_file(&self.file);
         }
     }
@@ -55,6 +67,37 @@ impl Drop for Lease {
 
 fn folder(home: &Path) -> PathBuf {
     home.join("live")
+}
+
+/// The extension of what is said of a run.
+const LIVE: &str = "json";
+/// The extension of what changes while it lives: the number of its clients.
+const NOW: &str = "now";
+
+/// Says how many clients a run serves now. Only `ps` reads it: where it cannot be written, it is not
+/// said.
+pub(crate) fn tell(home: &Path, run: &RunId, connections: u64) {
+    let file = folder(home).join(format!("{run}.{NOW}"));
+    let new = file.with_extension("now.new");
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&new);
+    let written = opened.and_then(|mut file| file.write_all(connections.to_string().as_bytes()));
+    if written.and_then(|()| std::fs::rename(&new, &file)).is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    // It may have ended meanwhile.
+    if !file.with_extension(LIVE).exists() {
+        let _ = std::fs::remove_file(&file);
+    }
+}
+
+/// Takes away what was said of a run that is dead, but for its file itself.
+pub(crate) fn forget(file: &Path) {
+    let _ = std::fs::remove_file(file.with_extension(NOW));
+}
+
+fn told(file: &Path) -> Option<u64> {
+    std::fs::read_to_string(file.with_extension(NOW)).ok()?.parse().ok()
 }
 
 /// Announces a run.
@@ -105,6 +148,9 @@ fn entries(home: &Path) -> Result<Vec<Entry>, Error> {
     let mut entries = Vec::new();
     for entry in listing {
         let file = entry.map_err(io)?.path();
+        if file.extension().is_none_or(|extension| extension != LIVE) {
+            continue;
+        }
         // One that ends while we look is not there any more.
         let Ok(mut open) = File::open(&file) else { continue };
         let alive = flock(&open, FlockOperation::NonBlockingLockShared).is_err();
@@ -112,7 +158,8 @@ fn entries(home: &Path) -> Result<Vec<Entry>, Error> {
         if open.read_to_string(&mut text).is_err() {
             continue;
         }
-        if let Ok(live) = serde_json::from_str::<Live>(&text) {
+        if let Ok(mut live) = serde_json::from_str::<Live>(&text) {
+            live.connections = told(&file);
             entries.push(Entry { live, file, alive });
         }
     }
@@ -160,6 +207,8 @@ mod tests {
     fn live(run: &str, pid: u32) -> Live {
         Live {
             run: serde_json::from_value::<RunId>(run.into()).unwrap(),
+            kind: ringfence_record::Kind::Run,
+            connections: None,
             pid,
             pid_started: started_at(pid).unwrap_or(0),
             started: "2026-01-01T00:00:00Z".into(),
@@ -167,6 +216,19 @@ mod tests {
             backend: "native".into(),
             command: vec!["true".into()],
         }
+    }
+
+    #[test]
+    fn it_says_how_many_it_serves_as_long_as_it_lives() {
+        let home = tempfile::tempdir().unwrap();
+        let me = live("20260101-000000-00000001", std::process::id());
+        let lease = announce(home.path(), &me).unwrap();
+        for connections in [0, 7] {
+            super::tell(home.path(), &me.run, connections);
+            assert_eq!(list(home.path()).unwrap()[0].connections, Some(connections));
+        }
+        drop(lease);
+        assert_eq!(std::fs::read_dir(home.path().join("live")).unwrap().count(), 0);
     }
 
     #[test]
@@ -184,6 +246,8 @@ mod tests {
         assert_eq!(dead(home.path()).unwrap(), vec![(gone.clone(), file)]);
         assert_eq!(list(home.path()).unwrap(), vec![me]);
         stop(home.path(), &gone).unwrap();
+        super::tell(home.path(), &gone.run, 1);
+        assert!(home.path().join("live").join(format!("{}.now", gone.run)).exists());
         drop(lease);
         assert!(list(home.path()).unwrap().is_empty());
     }

@@ -128,6 +128,25 @@ impl Plan {
         Self::assemble(request, Whose::Servers, program)
     }
 
+    /// The same for a session that serves clients outside any sandbox. The agent that they belong to is
+    /// held by none.
+    pub(crate) fn serving(request: &Request, words: Vec<String>) -> Result<Self, Error> {
+        let plan = Self::without_agent(request, words)?;
+        pinned(&plan)?;
+        Ok(plan)
+    }
+
+    /// Whether a session by this plan goes on as one by the other would.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        let files = |plan: &Self| -> Vec<_> {
+            plan.servers.iter().map(|(id, program)| (id.clone(), program.file.clone())).collect()
+        };
+        self.bundle.consent() == other.bundle.consent()
+            && self.bundle.programs() == other.bundle.programs()
+            && self.ruleset.digest() == other.ruleset.digest()
+            && files(self) == files(other)
+    }
+
     fn assemble(
         request: &Request,
         whose: Whose,

@@ -1,7 +1,9 @@
 //! One record from its opening to its seal, and what a machine must be told meanwhile.
 
+use std::path::PathBuf;
+
 use ringfence_identity::{Did, Signer};
-use ringfence_record::{Event, MachineLog, Recorder, RunId};
+use ringfence_record::{Event, Kind, MachineLog, Recorder, RunId};
 use ringfence_sandbox::native;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -13,17 +15,17 @@ use crate::{Error, Plan};
 const DESCRIPTORS: u64 = 65_536;
 
 /// An open record. Whoever opens one closes it: one that is dropped reads as a crash.
-pub(crate) struct Session<'p> {
+pub(crate) struct Session {
     pub(crate) run: RunId,
     pub(crate) recorder: Recorder,
-    plan: &'p Plan,
+    home: PathBuf,
     machine: MachineLog,
     lease: Lease,
 }
 
-impl<'p> Session<'p> {
+impl Session {
     /// Clears away what crashed runs left, opens the record and announces the run.
-    pub(crate) fn open(plan: &'p Plan, mode: String) -> Result<Self, Error> {
+    pub(crate) fn open(plan: &Plan, kind: Kind, mode: String) -> Result<Self, Error> {
         more_descriptors();
         let machine = MachineLog::open(&plan.home, Signer::machine(&plan.home)?)?;
         sweep(&plan.home)?;
@@ -36,16 +38,19 @@ impl<'p> Session<'p> {
             &plan.home,
             &Live {
                 run: run.clone(),
+                kind,
                 pid,
                 pid_started,
                 started: jiff::Timestamp::now().to_string(),
                 project: plan.project().to_owned(),
                 backend: plan.backend.name().into(),
                 command: plan.program.args.clone(),
+                connections: None,
             },
         )?;
         // On disk with the first event that somebody waits for, before anything is released.
         recorder.note(Event::RunStarted {
+            kind,
             project: plan.project().display().to_string(),
             consent: plan.bundle.consent().to_string(),
             backend: plan.backend.name().into(),
@@ -55,7 +60,7 @@ impl<'p> Session<'p> {
             pid,
             pid_started,
         })?;
-        Ok(Self { run, recorder, plan, machine, lease })
+        Ok(Self { run, recorder, home: plan.home.clone(), machine, lease })
     }
 
     /// Records the end, seals, and clears away. Nothing of the run may be alive any more.
@@ -64,7 +69,7 @@ impl<'p> Session<'p> {
         outcome: Result<T, Error>,
         ended: impl FnOnce(&T) -> Event,
     ) -> Result<T, Error> {
-        let Self { run, recorder, plan, machine, lease } = self;
+        let Self { run, recorder, home, machine, lease } = self;
         let ended = match &outcome {
             Ok(done) => ended(done),
             Err(error) => Event::RunFinished {
@@ -80,7 +85,7 @@ impl<'p> Session<'p> {
         let closed = recorder.commit_blocking(ended).and_then(|_| recorder.seal(&machine));
         // The servers' sandboxes are gone by now, and with them what stood on the agent's
         // placeholders; another run may still do.
-        let own = run_dir(&plan.home, &run);
+        let own = run_dir(&home, &run);
         let _ = native::sweep(&own);
         if native::has_left(&own) {
             lease.leave()
@@ -88,7 +93,7 @@ impl<'p> Session<'p> {
             drop(lease)
         }
         // What an earlier run left to us, since we stood on it. The next run tries again.
-        let _ = sweep(&plan.home);
+        let _ = sweep(&home);
         // Where the record failed first, the rest only followed.
         if let Some(error) = recorder.failure() {
             return Err(error.into());

@@ -7,7 +7,7 @@ use ringfence_bundle::{Id, SecretName, ServerId, Snapshot, Transport};
 use ringfence_egress::Proxy;
 use ringfence_gateway::{Desk, Gateway, Login, LoginError, Parts, SignedOut, Stop};
 use ringfence_mcp::oauth::Wish;
-use ringfence_record::{Event, MachineLog};
+use ringfence_record::{Event, Kind, MachineLog};
 use ringfence_secrets::{Kept, Resolver, SignIn, SignIns};
 use serde::Serialize;
 use tokio::runtime::Handle;
@@ -46,7 +46,7 @@ pub fn login(request: &Request, signing: Signing) -> Result<SignIn, Error> {
     let plan = Plan::without_agent(request, words)?;
     let server = declared(&plan.manifest().servers, &signing.server)?;
     let mode = format!("{} / ENFORCED, no agent", plan.backend.name().to_uppercase());
-    let session = Session::open(&plan, mode)?;
+    let session = Session::open(&plan, Kind::Ask, mode)?;
     let runtime = runtime()?;
     let outcome = runtime.block_on(contained(&plan, &session, server, signing));
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
@@ -69,7 +69,7 @@ fn declared<T>(
 
 async fn contained(
     plan: &Plan,
-    session: &Session<'_>,
+    session: &Session,
     server: ServerId,
     signing: Signing,
 ) -> Result<SignIn, Error> {

@@ -231,7 +231,12 @@ fn row(event: &Event) -> Option<Row> {
 fn deciding(steps: &[Step]) -> String {
     let ruled = |s: &&Step| matches!(s.check.as_str(), "ruleset" | "methods");
     let refused = steps.iter().find(|s| s.outcome == Outcome::Refused);
-    let step = refused.or_else(|| steps.iter().rfind(ruled)).or(steps.last());
+    // A yes says more than that a tool may be called at all.
+    let said = |s: &&Step| s.check == "approval" && !s.rule.starts_with("no approval rule");
+    let step = refused
+        .or_else(|| steps.iter().find(said))
+        .or_else(|| steps.iter().rfind(ruled))
+        .or(steps.last());
     let rule = step.map(|s| s.rule.clone()).unwrap_or_default();
     let unpinned = |s: &Step| s.check == "pin" && s.rule.starts_with("unpinned");
     if refused.is_none() && steps.iter().any(unpinned) { format!("{rule}; unpinned") } else { rule }

@@ -26,5 +26,5 @@ pub use error::Error;
 pub use ledger::Ledger;
 pub use meter::{Price, PriceError};
 pub use purse::{Asked, Boxed, Early, Held, Pending, Purse, Reservation, Settled, Verdict};
-pub use report::{CallRow, Filter, Report, Sum, report};
+pub use report::{Ahead, CallRow, Filter, Report, Sum, is_day, report};
 pub use usd::Usd;

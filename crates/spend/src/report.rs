@@ -4,7 +4,7 @@ use ringfence_state::{Cell, State};
 use serde::Serialize;
 
 use crate::books::Kind;
-use crate::store::{SCHEMA, amount, damaged};
+use crate::store::{SCHEMA, amount, clock, damaged};
 use crate::{Error, Usd, period};
 
 /// The most sums, and calls, of one report: the newest.
@@ -32,6 +32,18 @@ pub struct Report {
     pub sums: Vec<Sum>,
     /// The calls, newest first.
     pub calls: Vec<CallRow>,
+    /// Whose money counts in a day that is yet to come, because a clock was ahead: it does so until
+    /// then, as a clock that goes back opens no new day.
+    pub ahead: Vec<Ahead>,
+}
+
+/// Whose day is yet to come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ahead {
+    /// Whose.
+    pub who: String,
+    /// The day that calls count in.
+    pub day: String,
 }
 
 /// What is used of one cap.
@@ -51,8 +63,8 @@ pub struct Sum {
     pub reserved_usd: Usd,
     /// What is left; `None` without a cap.
     pub left_usd: Option<Usd>,
-    /// Last change, seconds since 1970.
-    pub changed: i64,
+    /// Last change, RFC 3339.
+    pub changed: String,
 }
 
 /// One call.
@@ -66,8 +78,8 @@ pub struct CallRow {
     pub call: i64,
     /// The day that it counts in.
     pub day: String,
-    /// When it was let through, seconds since 1970.
-    pub at: i64,
+    /// When it was let through, RFC 3339.
+    pub at: String,
     /// Whose tool.
     pub server: String,
     /// Which.
@@ -109,7 +121,7 @@ pub async fn report(state: &State, filter: &Filter) -> Result<Report, Error> {
             spent_usd: spent,
             reserved_usd: reserved,
             left_usd: cap.map(|cap| cap.saturating_sub(spent.saturating_add(reserved))),
-            changed: row.int(6)?,
+            changed: moment(row.int(6)?),
         });
     }
     let calls =
@@ -123,7 +135,7 @@ pub async fn report(state: &State, filter: &Filter) -> Result<Report, Error> {
             run: row.text(1)?.to_owned(),
             call: row.int(2)?,
             day: row.text(3)?.to_owned(),
-            at: row.int(4)?,
+            at: moment(row.int(4)?),
             server: row.text(5)?.to_owned(),
             tool: row.text(6)?.to_owned(),
             result: row.text(7)?.to_owned(),
@@ -131,8 +143,23 @@ pub async fn report(state: &State, filter: &Filter) -> Result<Report, Error> {
             cost_usd: row.maybe_int(9)?.map(|_| amount(&db, &row, 9)).transpose()?,
         });
     }
+    let today = period::day(clock()?).ok_or(Error::Clock)?;
+    let ahead = "SELECT who, day FROM spend_holders WHERE day > $1 ORDER BY who LIMIT $2";
+    for row in tx.query(ahead, &[today.into(), Cell::Int(MOST)]).await? {
+        report.ahead.push(Ahead { who: row.text(0)?.to_owned(), day: row.text(1)?.to_owned() });
+    }
     tx.rollback().await?;
     Ok(report)
+}
+
+fn moment(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| "?".to_owned(), |at| at.to_string())
+}
+
+/// Whether a text is a UTC day that a ledger can count in, as `2026-11-30`.
+#[must_use]
+pub fn is_day(text: &str) -> bool {
+    seconds(text).is_some()
 }
 
 /// The first second of a UTC day.

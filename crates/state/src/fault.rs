@@ -13,10 +13,7 @@ pub(crate) fn fault(place: &str, error: &sqlx::Error) -> Error {
         sqlx::Error::Io(error) => {
             unavailable(format!("no connection ({error}): is the server up?"))
         }
-        sqlx::Error::Tls(error) => unavailable(format!(
-            "no TLS connection ({error}): the server's certificate must be for its name and of a \
-             known authority (`sslrootcert=` in the address names another)"
-        )),
+        sqlx::Error::Tls(error) => unavailable(no_tls(&error.to_string())),
         sqlx::Error::PoolTimedOut => unavailable("no connection within 5 seconds".to_owned()),
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::Decode(_)
@@ -28,6 +25,13 @@ pub(crate) fn fault(place: &str, error: &sqlx::Error) -> Error {
         },
         other => unavailable(other.to_string()),
     }
+}
+
+fn no_tls(words: &str) -> String {
+    format!(
+        "no TLS connection ({words}): the server's certificate must be for its name and of a known \
+         authority (`sslrootcert=` in the address names another)"
+    )
 }
 
 fn database(place: &str, error: &dyn DatabaseError) -> Error {

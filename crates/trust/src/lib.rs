@@ -11,6 +11,7 @@ mod moved;
 mod prior;
 pub mod review;
 mod store;
+mod watch;
 
 pub use carry::{Carried, TrustCarry};
 pub use error::Error;
@@ -20,3 +21,4 @@ pub use moved::Moved;
 pub use prior::{Deliverable, File, PriorTrust};
 pub use review::Review;
 pub use store::{Grant, State, Store, TrustedBundle};
+pub use watch::Watch;

@@ -119,6 +119,10 @@ pub struct Grant {
 }
 
 impl Store {
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// The store of this home. Reads nothing yet.
     #[must_use]
     pub fn new(home: &Path) -> Self {

@@ -13,6 +13,8 @@ const WEIGHED: Label = Enforced("native sandbox; watched where the kernel gives 
 const SCRATCH: Label = Enforced("native sandbox, for its scratch space and for each file");
 const EGRESS: Label = Enforced("egress proxy");
 const GATE: Label = Enforced("MCP gate");
+/// Who keeps questions and takes answers.
+const DESK: Label = Enforced("approval desk");
 const RESOLVER: Label = Enforced("secret resolver");
 const SUPERVISOR: Label = Enforced("supervisor");
 const PLAN: Label = Enforced("run plan");
@@ -155,9 +157,9 @@ pub(super) const FIELDS: &[Field] = &[
     leaf("delivery.render_locally", BooleanOrTexts, Declared, "CLIs that get files where the live channel would have worked, or true for all").or("false"),
 
     holder("approvals", Table, "Calls that need a person's yes"),
-    leaf("approvals.timeout_seconds", Integer(1, 86_400), Declared, "Seconds to wait for an answer").or("300"),
-    leaf("approvals.on_timeout", OneOf(&["deny", "abort", "proceed"]), Declared, "What no answer means").or("deny"),
-    holder("approvals.require", Tables, "Rules; a call that one matches is refused until it can be approved"),
+    leaf("approvals.timeout_seconds", Integer(1, 86_400), DESK, "Seconds to wait for an answer").or("300"),
+    leaf("approvals.on_timeout", OneOf(&["deny", "abort", "proceed"]), DESK, "What no answer means").or("deny"),
+    holder("approvals.require", Tables, "Rules; a call that one matches waits for a person"),
     leaf("approvals.require[].server", Text, GATE, "A server, or `*`").required(),
     leaf("approvals.require[].tool", Text, GATE, "Exact tool name").required(),
     holder("approvals.require[].when", Table, "Only when the arguments say so; absent means always"),
@@ -168,9 +170,9 @@ pub(super) const FIELDS: &[Field] = &[
     leaf("approvals.require[].when.greater_than", Text, GATE, "A number greater than this decimal"),
     leaf("approvals.require[].when.one_of", Values, GATE, "One of these JSON values; no floats"),
     holder("approvals.notify", Tables, "Who is asked"),
-    leaf("approvals.notify[].channel", OneOf(&["webhook"]), Declared, "How").required(),
-    leaf("approvals.notify[].url_ref", Text, Declared, "Name of the host variable that holds the address").required(),
-    leaf("approvals.notify[].approver_keys", Texts, Declared, "Keys that may sign a decision, `z6Mk…`").required(),
+    leaf("approvals.notify[].channel", OneOf(&["webhook"]), DESK, "How").required(),
+    leaf("approvals.notify[].url_ref", Text, DESK, "Name of the host variable that holds the address").required(),
+    leaf("approvals.notify[].approver_keys", Texts, DESK, "Keys that may sign a decision, `z6Mk…`").required(),
 
     holder("spending", Table, "Caps on what priced calls cost"),
     leaf("spending.max_per_run_usd", Amount, Declared, "USD, one run"),

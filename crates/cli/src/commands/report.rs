@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence_record::{Entry, Event, RunId};
+use ringfence_record::{Entry, Event, Kind, RunId};
 
 use super::run::line;
 use super::{Done, find, home, last};
@@ -80,10 +80,24 @@ fn no_end(live: bool) -> &'static str {
 /// The events that frame a run; what happened within it are the rows.
 fn words(event: &Event) -> Option<String> {
     Some(match event {
-        Event::RunStarted { project, mode, command, .. } => {
-            format!("started {} in {project}, {mode}", command.join(" "))
+        Event::RunStarted { kind, project, mode, command, .. } => {
+            let kind = if *kind == Kind::Run { "" } else { kind.word() };
+            let kind = if kind.is_empty() { String::new() } else { format!(" ({kind})") };
+            format!("started{kind} {} in {project}, {mode}", command.join(" "))
         }
         Event::SandboxStarted { principal } => format!("sandbox of {principal} started"),
+        Event::ApprovalAsked { question, server, tool, rule, .. } => {
+            format!("question {question}: {server}: {tool}, by {rule}")
+        }
+        Event::ApprovalAnswered { question, answer, channel, by, reason, .. } => {
+            let answer = answer.replace('_', " ");
+            let by = by.as_ref().map(|by| format!(" by {by}, {channel}")).unwrap_or_default();
+            let reason = reason.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+            format!("question {question} {answer}{by}{reason}")
+        }
+        Event::ApprovalUnheard { question, channel, reason } => {
+            format!("question {question}: {channel} not heard: {reason}")
+        }
         Event::LimitReached { limit, detail } => format!("limit {limit}: {detail}"),
         Event::RunFinished { status, ended_by, detail } => {
             let detail = detail.as_ref().map(|d| format!(": {d}")).unwrap_or_default();

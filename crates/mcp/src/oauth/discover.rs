@@ -42,7 +42,7 @@ pub async fn discover(
         });
     };
     let place = ground.place(Step::Issuer, named)?;
-    let issuer = issuer(outside, ground, &place).await?;
+    let issuer = issuer(outside, ground, &place, false).await?;
     let issuer = issuer.ok_or_else(|| OAuthError::Content {
         step: Step::IssuerMetadata,
         why: format!("`{}` publishes none", place.text()),
@@ -86,7 +86,7 @@ async fn older(
         let (named, wanted) = (place.text().to_owned(), wanted.to_owned());
         return Err(OAuthError::OtherIssuer { named, wanted });
     }
-    let found = issuer(outside, ground, &place).await?;
+    let found = issuer(outside, ground, &place, true).await?;
     let published = found.is_some();
     let issuer = match found {
         Some(issuer) => issuer,
@@ -100,10 +100,11 @@ async fn issuer(
     outside: &dyn Outside,
     ground: &Ground,
     place: &Place,
+    older: bool,
 ) -> Result<Option<Issuer>, OAuthError> {
     for at in issuer_places(ground, place)? {
         if let Some(value) = published(outside, &at).await? {
-            return Issuer::read(ground, place, &value).map(Some);
+            return Issuer::read(ground, place, older, &value).map(Some);
         }
     }
     Ok(None)

@@ -9,8 +9,8 @@ use super::form::Form;
 use super::scope::Scopes;
 use super::token::{Redeem, redeem};
 use super::{
-    Callback, Challenge, Found, Grant, Ground, Identity, OAuthError, Outside, StateCheck, Step, discover,
-    pkce,
+    Callback, Challenge, Found, Grant, Ground, Identity, OAuthError, Outside, StateCheck, Step,
+    discover, pkce,
 };
 use crate::{Authorize, Boxed};
 

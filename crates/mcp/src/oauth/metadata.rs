@@ -104,15 +104,25 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// What `asked` publishes about itself.
-    pub(super) fn read(ground: &Ground, asked: &Place, value: &Value) -> Result<Self, OAuthError> {
+    /// What `asked` publishes about itself. `older`: it was not named but guessed, as the server's own
+    /// origin (2025-03-26); then it may be any issuer on that origin.
+    pub(super) fn read(
+        ground: &Ground,
+        asked: &Place,
+        older: bool,
+        value: &Value,
+    ) -> Result<Self, OAuthError> {
         let step = Step::IssuerMetadata;
         let content = |why: String| OAuthError::Content { step, why };
         let required = |key: &str| {
             text(step, value, key)?.ok_or_else(|| content(format!("`{key}` is missing")))
         };
         let issuer = required("issuer")?;
-        if !same_issuer(asked.text(), &issuer) {
+        let beside = || {
+            let said = ground.place(Step::Issuer, &issuer);
+            older && said.is_ok_and(|said| said.origin() == asked.origin())
+        };
+        if !same_issuer(asked.text(), &issuer) && !beside() {
             return Err(OAuthError::Issuer {
                 asked: asked.text().to_owned(),
                 said: shown(&issuer),

@@ -260,9 +260,10 @@ impl Relay {
         };
         self.state.prompt = Some(prompt);
         self.raw();
-        self.redraw();
-        // What was typed, or put there, before it could be read is no answer.
+        // What was typed, or put there, before it could be read is no answer. Whatever comes between
+        // this and the code on the screen does not know the code.
         let _ = tcflush(&self.tty, QueueSelector::IFlush);
+        self.redraw();
     }
 
     fn gone(&mut self, id: &str) {

@@ -138,6 +138,24 @@ pub fn ignore_terminal_stops() {
     sys::ignore_terminal_stops();
 }
 
+/// Waits until the process that started this one is gone. Pending for ever where that cannot be seen.
+/// Within a tokio runtime.
+pub async fn parent_gone() {
+    use rustix::process::{PidfdFlags, getppid, pidfd_open};
+    let Some(parent) = getppid() else { return std::future::pending().await };
+    let Ok(handle) = pidfd_open(parent, PidfdFlags::empty()) else {
+        return std::future::pending().await;
+    };
+    // It was gone before it could be watched: somebody else is the parent now.
+    if getppid() != Some(parent) {
+        return;
+    }
+    match sys::watch_readable(handle) {
+        Ok(handle) if handle.readable().await.is_ok() => {}
+        _ => std::future::pending().await,
+    }
+}
+
 /// Whether this process was started as a sandbox's init: process 1, under the init's name.
 #[must_use]
 pub fn is_init() -> bool {
