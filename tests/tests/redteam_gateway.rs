@@ -100,7 +100,7 @@ fn a_page_that_rebinds_a_name_reaches_nothing() {
         assert_eq!(send(&twice).status, 400);
         // A path that a proxy could read as another, a preflight, a full URL, an upgrade.
         for (method, target) in [
-            ("OPTIONS", "/up/mcp"), ("PUT", "/up/mcp"), ("CONNECT", "/up/mcp"), ("HEAD", "/up/mcp"),
+            ("OPTIONS", "/up/mcp"), ("PUT", "/up/mcp"), ("CONNECT", "/up/mcp"), ("PATCH", "/up/mcp"), ("TRACE", "/up/mcp"),
             ("POST", &format!("http://{own}/up/mcp")), ("POST", &format!("/up/mcp?token={}", gate.token)),
         ] {
             let text = raw(method, target, &[("Host", &own), ("Authorization", &bearer)], "");
