@@ -54,7 +54,13 @@ impl Bundle {
     /// As [`Bundle::new`], with what its servers offer pinned, and the machine's folder elsewhere.
     pub(crate) fn pinned(program: &Path, manifest: &str, home: Option<&Path>) -> Result<Self> {
         let bundle = Self::at(program, manifest, |_| Ok(()), home)?;
-        bundle.must(&["lock", "--tools"])?;
+        // Status 1 says that it wants a yes to what it pinned, which comes next.
+        let mut command = bundle.command(&["lock", "--tools"]);
+        let output = command.output().map_err(|e| e.to_string())?;
+        let words = String::from_utf8_lossy(&output.stderr);
+        if words.contains("not pinned") {
+            return Err(format!("ringfence lock --tools: {words}"));
+        }
         bundle.trust()?;
         Ok(bundle)
     }
@@ -72,6 +78,11 @@ impl Bundle {
         self.root.path().join("project")
     }
 
+    /// The machine's folder.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// The program on this bundle.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
@@ -80,7 +91,7 @@ impl Bundle {
         command
     }
 
-    fn must(&self, args: &[&str]) -> Result<String> {
+    pub(crate) fn must(&self, args: &[&str]) -> Result<String> {
         let output = self.command(args).output().map_err(|e| e.to_string())?;
         if !output.status.success() {
             return Err(format!(

@@ -6,6 +6,8 @@ mod fast;
 mod link;
 mod load;
 mod process;
+mod room;
+mod stdio;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -74,8 +76,12 @@ pub(crate) fn measure(program: &Path, tools: &Path, rounds: usize) -> Result<Vec
     let (mut times, mut sync) = latency(&mut all, rounds)?;
     let rates = rates(&mut all)?;
     drop(all);
+    let mut figures = figures(&mut times, &mut sync, &rates);
+    figures.push(stdio::measure(program, rounds)?);
+    figures.extend(room::memory(program, port)?);
+    figures.push(room::search(program, port, rounds)?);
     drop(server);
-    Ok(figures(&mut times, &mut sync, &rates))
+    Ok(figures)
 }
 
 /// One connection, one call after the other; and a bare `fdatasync` of a line in the same rounds.

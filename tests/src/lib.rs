@@ -17,6 +17,7 @@ mod output;
 mod postgres;
 mod program;
 mod project;
+pub mod relay;
 mod screen;
 mod spender;
 mod testnet;

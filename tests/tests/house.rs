@@ -180,7 +180,7 @@ fn commands() -> Vec<String> {
 #[test]
 fn house_every_command_has_a_test_file() {
     let commands = commands();
-    assert_eq!(commands.len(), 25, "{commands:?}");
+    assert_eq!(commands.len(), 27, "{commands:?}");
     for command in commands {
         let file = repository().join(format!("tests/tests/cmd_{command}.rs"));
         assert!(file.exists(), "`ringfence {command}` has no {}", file.display());
@@ -245,6 +245,8 @@ fn house_every_attack_row_has_a_case() {
         (3, "tools"),
         (4, "tools"),
         (5, "requests"),
+        (8, "oauth"),
+        (9, "oauth"),
         (10, "clone"),
         (11, "programs"),
         (12, "own_policy"),
@@ -301,6 +303,8 @@ fn help_snapshot() {
         "diff",
         "set",
         "secret",
+        "login",
+        "logout",
         "run",
         "policy",
         "ps",

@@ -174,13 +174,11 @@ os.write(1, b"\x1b[?1049l")
 #[test]
 fn it_goes_away_when_it_is_answered_elsewhere_and_the_next_one_comes() {
     each_user(|who| {
-        let script = format!(
-            "from agent import *\nimport threading\n\
-             one = threading.Thread(target=lambda: Mcp('mirror').call('one', 'raw', {{'n': 1}}))\n\
-             two = threading.Thread(target=lambda: Mcp('mirror').call('two', 'raw', {{'n': 2}}))\n\
-             one.start(); two.start(); one.join(); two.join()\n"
-        );
-        let project = project(who, &asking(""), &script);
+        let script = "from agent import *\nimport threading\n\
+             one = threading.Thread(target=lambda: Mcp('mirror').call('one', 'raw', {'n': 1}))\n\
+             two = threading.Thread(target=lambda: Mcp('mirror').call('two', 'raw', {'n': 2}))\n\
+             one.start(); two.start(); one.join(); two.join()\n";
+        let project = project(who, &asking(""), script);
         let screen = Screen::start(&project, &RUN);
         let _ = screen.code(1);
         let first = waiting(&project, 2);

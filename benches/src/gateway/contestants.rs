@@ -121,7 +121,7 @@ pub(super) fn supergateway(tools: &Path) -> Result<Contestant> {
     contestant("supergateway", vec![proxy], port, "/mcp")
 }
 
-/// A manifest with everything on: policy, a price, caps. The definitions are pinned by the lock.
+/// A manifest with everything on: policy, a price, a cap. The definitions are pinned by the lock.
 pub(super) fn manifest(server: &str) -> String {
     format!(
         "version = 1\n\n[agent]\nname = \"bench\"\n\n[servers.fast]\n{server}tools = [\"echo\"]\n\n\
@@ -137,7 +137,36 @@ pub(super) fn over_http(server: u16) -> String {
     format!("type = \"http\"\nurl = \"http://127.0.0.1:{server}/mcp\"\n")
 }
 
-/// Ringfence with everything on. The load generator is the agent, behind the transparent door.
+/// A gateway that serves, and how it is reached.
+pub(super) struct Serving {
+    pub(super) process: Running,
+    pub(super) port: u16,
+    pub(super) token: String,
+}
+
+/// `ringfence gateway serve` on a bundle.
+pub(super) fn serve(bundle: &Bundle) -> Result<Serving> {
+    let token = bundle.must(&["gateway", "token", "create", "bench"])?.trim().to_owned();
+    let mut command = bundle.command(&["gateway", "serve", "--json"]);
+    command.args(["--listen", "127.0.0.1:0", "--connections", "4096"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut process = Running::start("ringfence gateway serve", &mut command)?;
+    let line = process.line()?;
+    let told: Value = serde_json::from_str(&line).map_err(|_| format!("gateway serve: {line}"))?;
+    let address = told["listening"]["address"].as_str().unwrap_or_default();
+    let port = address.rsplit(':').next().and_then(|port| port.parse().ok());
+    Ok(Serving { process, port: port.ok_or("gateway serve names no port")?, token })
+}
+
+impl Serving {
+    /// What opens a session at one of its doors.
+    pub(super) fn order(&self, path: &str, tool: &str) -> Value {
+        let url = format!("http://127.0.0.1:{}{path}", self.port);
+        json!({ "do": "open", "url": url, "token": self.token, "tool": tool })
+    }
+}
+
+/// Ringfence with everything on, behind the transparent door of one server.
 pub(super) fn ringfence(
     name: &'static str,
     program: &Path,
@@ -145,10 +174,30 @@ pub(super) fn ringfence(
     home: Option<&Path>,
 ) -> Result<Contestant> {
     let bundle = Bundle::pinned(program, &manifest(&over_http(server)), home)?;
-    let agent = bundle.project().join("load");
-    fs::copy(own()?, &agent).map_err(|e| format!("{}: {e}", agent.display()))?;
-    let mut command = bundle.command(&["run", "--", "./load", "worker"]);
-    let mut worker = Worker::start(command.stderr(Stdio::null()))?;
-    worker.order(&json!({ "do": "open", "url_from": "RINGFENCE_MCP_FAST_URL" }))?;
-    Ok(Contestant { name, worker, _running: Vec::new(), _folder: None, _bundle: Some(bundle) })
+    let serving = serve(&bundle)?;
+    let worker = worker(&serving.order("/fast/mcp", "echo")).map_err(|e| format!("{name}: {e}"))?;
+    let running = vec![serving.process];
+    Ok(Contestant { name, worker, _running: running, _folder: None, _bundle: Some(bundle) })
+}
+
+/// The fast server over stdio, started by the load generator itself.
+pub(super) fn stdio() -> Result<Worker> {
+    worker(&json!({ "do": "open", "command": fast_stdio()? }))
+}
+
+/// The same server, started by `ringfence mcp` in a sandbox, with everything on.
+pub(super) fn ringfence_stdio(program: &Path) -> Result<(Worker, Bundle)> {
+    let own = own()?;
+    let server = format!(
+        "type = \"stdio\"\ncommand = {:?}\nargs = [\"stdio-server\"]\n",
+        own.display().to_string()
+    );
+    let read = format!("\n[policy.filesystem]\nread = [\"**\", \"{}\"]\n", own.display());
+    let bundle = Bundle::pinned(program, &(manifest(&server) + &read), None)?;
+    let home = format!("RINGFENCE_HOME={}", bundle.home().display());
+    let project = bundle.project().display().to_string();
+    let program = program.display().to_string();
+    let command = ["/usr/bin/env", &home, &program, "mcp", "--folder", &project];
+    let order = json!({ "do": "open", "command": command, "tool": "fast__echo" });
+    Ok((worker(&order).map_err(|e| format!("ringfence mcp: {e}"))?, bundle))
 }

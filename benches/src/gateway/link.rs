@@ -32,8 +32,7 @@ impl Place {
             let words = words.iter().filter_map(|w| w.as_str().map(str::to_owned)).collect();
             return Ok(Self::Stdio(words));
         }
-        let named = order["url_from"].as_str().and_then(|name| std::env::var(name).ok());
-        let url = named.as_deref().or(order["url"].as_str()).ok_or("no url")?;
+        let url = order["url"].as_str().ok_or("no url")?;
         let rest = url.strip_prefix("http://").ok_or("no http URL")?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let port = authority.rsplit(':').next().and_then(|p| p.parse().ok()).ok_or("no port")?;

@@ -2,22 +2,47 @@
 
 use ringfence_bundle::ServerId;
 use ringfence_policy::Layer;
-use ringfence_spend::{Asked, Reservation, Verdict};
+use ringfence_spend::{Asked, Early, Pending, Reservation, Verdict};
 use serde_json::{Map, Value};
 
 use crate::Gateway;
 use crate::call::{Carried, JudgedRequest};
 use crate::decide::Course;
+use crate::error::Refusal;
 
 /// What is set aside for a call.
-pub(crate) struct Paying {
-    pub(crate) reservation: Reservation,
+pub(crate) enum Paying {
+    /// Being on disk is under way: no call can be made with it yet.
+    Soon(Pending),
+    /// It is on disk.
+    Now(Reservation),
 }
 
 impl Paying {
     /// All of it, in USD.
     pub(crate) fn most(&self) -> String {
-        self.reservation.amount.to_string()
+        match self {
+            Self::Soon(pending) => pending.amount.to_string(),
+            Self::Now(reservation) => reservation.amount.to_string(),
+        }
+    }
+
+    fn rule(&self) -> &str {
+        match self {
+            Self::Soon(pending) => &pending.rule,
+            Self::Now(reservation) => &reservation.rule,
+        }
+    }
+
+    /// Waits for the disk.
+    ///
+    /// # Errors
+    /// In words, when it did not get there.
+    pub(crate) async fn durable(self) -> Result<Reservation, String> {
+        match self {
+            Self::Soon(pending) => pending.durable().await,
+            Self::Now(reservation) => Ok(reservation),
+        }
     }
 }
 
@@ -32,16 +57,24 @@ impl Gateway {
     ) {
         let Some(purse) = self.purse.as_ref().filter(|_| course.is_open()) else { return };
         if let Some(paying) = &carried.paying {
-            course.allow("budget", paying.reservation.rule.clone());
+            course.allow("budget", paying.rule());
             return;
         }
         let tool = request.tool().unwrap_or_default().to_owned();
         let asked = Asked { server: server.to_string(), tool, call: carried.call };
-        match purse.reserve(asked).await {
+        let verdict = match purse.reserve_early(asked).await {
+            Early::Pending(pending) => {
+                course.allow("budget", pending.rule.clone());
+                carried.paying = Some(Paying::Soon(pending));
+                return;
+            }
+            Early::Known(verdict) => verdict,
+        };
+        match verdict {
             Verdict::Free { rule } => course.allow("budget", rule),
             Verdict::Reserved(reservation) => {
                 course.allow("budget", reservation.rule.clone());
-                carried.paying = Some(Paying { reservation });
+                carried.paying = Some(Paying::Now(reservation));
             }
             Verdict::Refused { rule, stop } => {
                 course.refuse("budget", Layer::Declared, &rule, "ringfence spend");
@@ -72,10 +105,25 @@ impl Gateway {
     /// Charges a reservation; all of it without a reply. The reply that crosses a cap still goes
     /// through, and is the last one.
     pub(crate) async fn settled(&self, paying: Paying, reply: Option<&Value>) -> String {
-        let settled = paying.reservation.settle(reply).await;
+        let most = paying.most();
+        let Ok(reservation) = paying.durable().await else { return most };
+        let settled = reservation.settle(reply).await;
+        if let Some(warning) = settled.warning {
+            self.stop.warn(warning);
+        }
         if let Some(reason) = settled.stop {
             self.stop.now("spending", reason);
         }
         settled.cost.to_string()
+    }
+}
+
+/// A reservation that did not get to the disk.
+pub(crate) fn unaffordable(reason: String) -> Refusal {
+    Refusal {
+        check: "budget".into(),
+        rule: reason,
+        layer: "builtin".into(),
+        next: "ringfence spend".into(),
     }
 }

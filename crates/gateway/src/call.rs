@@ -10,7 +10,7 @@ use ringfence_record::Event;
 use serde_json::{Value, json};
 
 use crate::approve::Answered;
-use crate::budget::Paying;
+use crate::budget::{Paying, unaffordable};
 use crate::decide::Course;
 use crate::error::Error;
 use crate::seams::Journal;
@@ -149,11 +149,9 @@ impl Gateway {
         let mut carried = Carried::new(self.next_call());
         let result = self.rounds(&who, client, server, request, &mut carried).await;
         if let Some(paying) = carried.paying.take() {
-            // Whatever may have reached a server is spent.
-            if carried.sent {
-                self.settled(paying, None).await;
-            } else {
-                paying.reservation.release().await;
+            // Whatever may have reached a server is spent: dropped, it is.
+            if let (false, Ok(reservation)) = (carried.sent, paying.durable().await) {
+                reservation.release().await;
             }
         }
         if let Some(detail) = carried.answered.abort() {
@@ -271,8 +269,25 @@ impl Gateway {
             open: course.is_open(),
             cost: carried.paying.as_ref().map(Paying::most),
         };
-        let decided = self.decide(who, call, course, server, request).await;
+        // Both are written at the same time, and the call waits for both.
+        let decided = self.decide(who, call, course, server, request);
+        let (decided, reserved) = match carried.paying.take() {
+            None => (decided.await, None),
+            Some(paying) => {
+                let (decided, reserved) = tokio::join!(decided, paying.durable());
+                (decided, Some(reserved))
+            }
+        };
         settling.open &= decided.is_ok();
+        match reserved.transpose() {
+            Ok(reservation) => carried.paying = reservation.map(Paying::Now),
+            Err(reason) if decided.is_ok() => {
+                // It was allowed, and now it is not: nothing was sent.
+                settling.end("failed", Some(reason.clone()))?;
+                return Err(Error::Refused(unaffordable(reason)).into());
+            }
+            Err(_) => {}
+        }
         let permit = decided?;
         match self.upstreams.forward(client, permit, generation).await {
             Ok((Reply::Done(result), over)) => {

@@ -1,12 +1,12 @@
 //! Tool lists: held to the lock's or to the first one, and shown as far as they may be called.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_bundle::{ServerId, ToolName, ToolPins};
-use ringfence_mcp::UpstreamError;
 use ringfence_mcp::strict::fold;
+use ringfence_mcp::{HeaderParam, UpstreamError};
 use ringfence_record::{Event, Outcome, Step};
 use serde_json::{Value, json};
 
@@ -19,6 +19,9 @@ use crate::{Gateway, Selection};
 
 /// Pages of a list. More than any server has.
 const PAGES: usize = 1000;
+
+/// Tools with arguments that stand in headers too.
+type Headers = Arc<HashMap<String, Vec<HeaderParam>>>;
 
 /// What is known of one server's tools.
 #[derive(Debug, Default)]
@@ -33,6 +36,8 @@ pub(crate) struct Held {
     whole: Option<(Tools, usize)>,
     /// Those that may be called now; made when they are asked for.
     shown: Option<Tools>,
+    /// Which arguments of which tools stand in headers too, by the last whole list.
+    headers: Option<Headers>,
     /// When a door's list was not to be had.
     failed: Option<Instant>,
 }
@@ -88,9 +93,14 @@ impl Gateway {
         // If this fails, the next one lists again.
         self.held(server, |held| held.generation = 0);
         let after = self.upstreams.patience();
-        let (mut texts, mut bytes) = (Vec::new(), 0);
+        let (mut texts, mut bytes, mut headers) = (Vec::new(), 0, HashMap::new());
         let keep = |tool: &Value| {
             let listed = Listed::of(tool);
+            if let (Some(name), params @ [_, ..]) =
+                (listed.name(), &*HeaderParam::of_schema(&tool["inputSchema"]))
+            {
+                headers.insert(name.to_owned(), params.to_vec());
+            }
             if let (true, Some(name)) = (whole, listed.name()) {
                 let shown = Shown::new(name, tool);
                 bytes += shown.text.len();
@@ -115,10 +125,11 @@ impl Gateway {
             }
             held.whole = (whole && self.catalog.take(bytes)).then(|| (texts.into(), bytes));
             held.shown = None;
+            held.headers = Some(Arc::new(headers));
             dropped
         });
         self.catalog.changed();
-        self.tell(server, dropped.unwrap_or_default()).await?;
+        self.report(server, dropped.unwrap_or_default()).await?;
         Ok(Holding { generation, fresh: true })
     }
 
@@ -144,6 +155,25 @@ impl Gateway {
     /// The definitions must be seen anew before the next call.
     pub(crate) fn look_again(&self, server: &ServerId) {
         self.held(server, |held| held.generation = 0);
+    }
+
+    /// Which arguments of a tool stand in headers too: by the lock, or by its server's last list. A
+    /// server that is not pinned and was not asked yet is asked.
+    pub(crate) async fn header_params(&self, server: &ServerId, tool: &str) -> Vec<HeaderParam> {
+        let known = || self.held(server, |held| held.headers.clone()).flatten();
+        let headers = match (known(), self.pins.get(server)) {
+            (Some(headers), _) => headers,
+            (None, Some(pins)) => {
+                let schema = pins.tool(tool).map(|pin| &pin.definition["inputSchema"]);
+                return schema.map(HeaderParam::of_schema).unwrap_or_default();
+            }
+            (None, None) => {
+                // Why there is no list is said where the tool is called.
+                let _ = self.hold(server).await;
+                known().unwrap_or_default()
+            }
+        };
+        headers.get(tool).cloned().unwrap_or_default()
     }
 
     /// Digest of a tool's definition, as it was seen last.
@@ -294,12 +324,12 @@ impl Gateway {
         if moved {
             self.catalog.changed();
         }
-        self.tell(server, dropped).await?;
+        self.report(server, dropped).await?;
         Ok(page)
     }
 
     /// Records what a list held back, each once.
-    async fn tell(&self, server: &ServerId, dropped: Vec<Dropped>) -> Result<(), Error> {
+    async fn report(&self, server: &ServerId, dropped: Vec<Dropped>) -> Result<(), Error> {
         let new = self.held(server, |held| {
             let mut new = Vec::new();
             for dropped in dropped {

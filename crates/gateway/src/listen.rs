@@ -5,15 +5,23 @@ use std::time::Instant;
 
 use ringfence_bundle::ServerId;
 use ringfence_mcp::{Client, Listening, UpstreamError, Wanted};
-use ringfence_policy::Decision;
+use ringfence_policy::{Decision, Layer};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::call::{JudgedRequest, Settling};
 use crate::decide::Course;
 use crate::error::Error;
+use crate::tools::shown;
 use crate::upstream::Failure;
 use crate::{Caller, Gateway};
 
+/// What a client tells a server. Handshake and cancellation end at the door.
+const TOLD: [&str; 3] = [
+    "notifications/roots/list_changed",
+    "notifications/progress",
+    "notifications/elicitation/complete",
+];
 /// Addresses of one stream.
 const URIS: usize = 1_000;
 
@@ -112,6 +120,39 @@ impl Gateway {
                     error => Error::Upstream { error },
                 })
             }
+        }
+    }
+
+    /// Passes a client's notification on to a server that is up: it starts none. One decision in the
+    /// record, as for a request.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub async fn tell(
+        &self,
+        caller: &Caller,
+        server: &ServerId,
+        method: &str,
+        params: Option<Value>,
+    ) -> Result<(), Error> {
+        let Some(generation) = self.is_up(server) else { return Ok(()) };
+        let request = JudgedRequest::from_door(method, params);
+        let mut course = self.declared_steps(server);
+        if course.is_open() {
+            if TOLD.contains(&method) {
+                course.allow("methods", "notifications pass");
+            } else {
+                let rule = format!("{}: no notification of a client", shown(method));
+                course.refuse("methods", Layer::Builtin, &rule, "spell it as MCP does");
+            }
+        }
+        let call = self.next_call();
+        let permit = self.decide(&caller.to_string(), call, course, server, &request).await?;
+        let (journal, since) = (self.journal.as_ref(), Instant::now());
+        let settling = Settling { journal, call, since, open: true, cost: None };
+        match self.upstreams.tell(permit, generation).await {
+            Ok(()) => settling.end("answered", Some("it was told".into())),
+            Err(error) => settling.end("failed", Some(self.detail(server, &error))),
         }
     }
 

@@ -37,7 +37,10 @@ pub(crate) async fn ask(
     for (key, (method, params)) in &wants.requests {
         let client = Arc::clone(client);
         let (key, method, params) = (key.clone(), method.clone(), params.clone());
-        asking.spawn(async move { (key, client.ask(&method, params).await) });
+        asking.spawn(async move {
+            let answer = client.ask_as(&key, &method, params).await;
+            (key, answer)
+        });
     }
     let mut answers = BTreeMap::new();
     while let Some(asked) = asking.join_next().await {

@@ -3,8 +3,6 @@
 mod browser;
 mod login;
 mod outside;
-#[cfg(test)]
-mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -1,8 +1,9 @@
 //! The run's emergency brake: a decision can end the run that it is part of.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Why a run is to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,11 +16,21 @@ pub struct Halt {
 
 /// Ends a run from within. Clones share it; the first reason stays.
 #[derive(Debug, Clone)]
-pub struct Stop(Arc<watch::Sender<Option<Halt>>>);
+pub struct Stop(Arc<watch::Sender<Option<Halt>>>, Arc<Warnings>);
+
+/// What a person is to be told, until somebody tells it.
+#[derive(Debug, Default)]
+struct Warnings {
+    words: Mutex<VecDeque<String>>,
+    more: Notify,
+}
+
+/// Warnings that wait: each cap gives one.
+const WARNINGS: usize = 16;
 
 impl Default for Stop {
     fn default() -> Self {
-        Self(Arc::new(watch::channel(None).0))
+        Self(Arc::new(watch::channel(None).0), Arc::default())
     }
 }
 
@@ -31,6 +42,29 @@ impl Stop {
             halt.get_or_insert_with(|| Halt { limit, detail: detail.into() });
             first
         });
+    }
+
+    /// A person is to be told, and the run goes on.
+    pub fn warn(&self, words: String) {
+        let mut waiting = self.1.words.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() < WARNINGS {
+            waiting.push_back(words);
+        }
+        self.1.more.notify_one();
+    }
+
+    /// Waits for the next warning.
+    pub async fn warning(&self) -> String {
+        loop {
+            let next = {
+                let mut waiting = self.1.words.lock().unwrap_or_else(PoisonError::into_inner);
+                waiting.pop_front()
+            };
+            match next {
+                Some(words) => return words,
+                None => self.1.more.notified().await,
+            }
+        }
     }
 
     /// Why it is to end, if it is.
@@ -67,5 +101,22 @@ mod tests {
         stop.now("approval", "second");
         assert_eq!(waiting.await.unwrap().detail, "first");
         assert_eq!(stop.wait().await.limit, "spending");
+    }
+
+    #[tokio::test]
+    async fn each_warning_is_told_once_and_in_order() {
+        let stop = Stop::default();
+        let waiting = tokio::spawn({
+            let stop = stop.clone();
+            async move { [stop.warning().await, stop.warning().await] }
+        });
+        stop.warn("80%".into());
+        stop.warn("of the month, too".into());
+        assert_eq!(waiting.await.unwrap(), ["80%", "of the month, too"]);
+        for n in 0..100 {
+            stop.warn(n.to_string());
+        }
+        assert_eq!(stop.warning().await, "0");
+        assert!(stop.asked().is_none());
     }
 }

@@ -221,6 +221,18 @@ impl Table {
         Ok((Listening { granted, passing }, generation))
     }
 
+    /// Passes a judged notification on, over the connection of that generation or not at all.
+    pub(crate) async fn tell(
+        &self,
+        permit: CallPermit,
+        generation: u64,
+    ) -> Result<(), UpstreamError> {
+        let live = self.slots.get(permit.server()).and_then(Slot::up);
+        let Some(live) = live.filter(|live| live.generation == generation) else { return Ok(()) };
+        let (method, params) = permit.into_message();
+        live.upstream.tell(&method, params).await
+    }
+
     /// What is known of a server's failure, for the person. Contacts nobody.
     pub(crate) fn words(&self, server: &ServerId) -> Option<String> {
         self.slots.get(server)?.words().clone()

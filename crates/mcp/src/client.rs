@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 use crate::upstream::{HttpOptions, Reply, Upstream, UpstreamError, UpstreamLimits};
 use crate::{Client, Nobody};
 
+/// Pages of a list of tools.
+const PAGES: usize = 1000;
+/// Tools of one server.
+const TOOLS: usize = 100_000;
+
 /// A client of one MCP endpoint, for small agents: connects, lists and calls.
 #[derive(Debug)]
 pub struct HttpClient(Upstream);
@@ -27,22 +32,23 @@ impl HttpClient {
     /// The tools on offer, all pages.
     ///
     /// # Errors
-    /// [`UpstreamError`].
+    /// [`UpstreamError`]; [`UpstreamError::Nonsense`] when its list has no end within 1,000 pages and
+    /// 100,000 tools.
     pub async fn tools(&self) -> Result<Vec<Value>, UpstreamError> {
         let mut tools = Vec::new();
         let mut params = None;
-        // A server that never ends its list is left after so many pages.
-        for _ in 0..1000 {
+        for _ in 0..PAGES {
             let mut page = self.request("tools/list", params.take()).await?;
             if let Some(Value::Array(found)) = page.get_mut("tools").map(Value::take) {
                 tools.extend(found);
             }
             match page.get("nextCursor").and_then(Value::as_str) {
+                _ if tools.len() > TOOLS => break,
                 Some(cursor) => params = Some(json!({ "cursor": cursor })),
-                None => break,
+                None => return Ok(tools),
             }
         }
-        Ok(tools)
+        Err(UpstreamError::Nonsense { reason: "its list of tools has no end".into() })
     }
 
     /// Calls a tool and gives its result as the server sent it.

@@ -355,10 +355,8 @@ impl Answering for Http {
         };
         Box::pin(async move {
             let _permit = permit;
-            let message = envelope::response(Some(&id), &answer);
-            if let (Ok(headers), Ok(text)) =
-                (self.message_headers(None, None), serde_json::to_vec(&message))
-            {
+            let text = envelope::response(Some(&id), &answer);
+            if let Ok(headers) = self.message_headers(None, None) {
                 let _ = self.deliver(text.into(), headers).await;
             }
         })

@@ -1,10 +1,11 @@
 //! What is on the wire? RMCP lives here and nowhere else, behind plain JSON values.
 //!
-//! RMCP gives the protocol's models and, for both roles, the service loop (request ids, many calls
-//! at once, cancellation). Its typed messages drop members they do not know, and a gateway may not:
-//! what was judged is what must go on. So the loop runs here over a role of our own whose messages
-//! are JSON values ([`role`]), and the two ends of Streamable HTTP, which RMCP ties to its typed
-//! messages, are [`HttpDoor`] and the HTTP side of [`Upstream`].
+//! RMCP gives the protocol's models and, where we ask, the service loop (request ids, many calls at
+//! once, cancellation). Its typed messages drop members they do not know, and a gateway may not: what
+//! was judged is what must go on. So the loop runs here over a role of our own whose messages are
+//! JSON values ([`role`]), and the two ends of Streamable HTTP, which RMCP ties to its typed messages,
+//! are [`HttpDoor`] and the HTTP side of [`Upstream`]. Where we answer, over HTTP and over stdio, each
+//! request is an [`exchange`]: it may stream, ask, and wait for its client to come back.
 
 #![forbid(unsafe_code)]
 

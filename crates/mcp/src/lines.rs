@@ -61,7 +61,10 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Writer<W> {
     }
 
     async fn write(&self, message: &impl Serialize) -> Result<(), std::io::Error> {
-        let mut text = serde_json::to_vec(message)?;
+        self.write_text(serde_json::to_vec(message)?).await
+    }
+
+    async fn write_text(&self, mut text: Vec<u8>) -> Result<(), std::io::Error> {
         text.push(b'\n');
         let mut write = self.write.lock().await;
         let open = write.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
@@ -93,7 +96,7 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Answering for Writer<W> {
         let waiting = Waiting(Arc::clone(&self));
         Box::pin(async move {
             let _waiting = waiting;
-            let _ = self.write(&envelope::response(Some(&id), &answer)).await;
+            let _ = self.write_text(envelope::response(Some(&id), &answer)).await;
         })
     }
 }

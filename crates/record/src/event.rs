@@ -164,7 +164,7 @@ pub enum Event {
         detail: Option<String>,
         /// Milliseconds from decision to settlement.
         elapsed_ms: u64,
-        /// What was charged, in USD with 8 places, where the call was priced.
+        /// What was charged, in USD as an exact decimal, where the call was priced.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_usd: Option<String>,
     },

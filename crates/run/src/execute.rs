@@ -30,6 +30,8 @@ pub trait Progress {
     fn begun(&self, run: &RunId, plan: &Plan);
     /// The probe passed; the agent starts now.
     fn released(&self, mode: &str);
+    /// Something that a person is to know, while the run goes on.
+    fn warned(&self, words: &str);
 }
 
 /// Where a run's person is asked.
@@ -271,7 +273,10 @@ async fn contained(
             let io = |source| Error::Io { path: PathBuf::from("/dev/tty"), source };
             front.start(tty, running.take_terminal()).map_err(io)?;
         }
-        supervise(plan, recorder, &mut running, &mut signals, &halt).await
+        tokio::select! {
+            ended = supervise(plan, recorder, &mut running, &mut signals, &halt) => ended,
+            never = told(&halt, progress) => match never {},
+        }
     }
     .await;
     front.end();
@@ -281,6 +286,13 @@ async fn contained(
     servers.none().await;
     rooms.close().await;
     ended
+}
+
+/// Passes warnings on, and has no end.
+async fn told(halt: &Stop, progress: &dyn Progress) -> std::convert::Infallible {
+    loop {
+        progress.warned(&halt.warning().await);
+    }
 }
 
 /// What the agent's sandbox and every server's have in common.

@@ -64,6 +64,11 @@ impl Progress for Words {
     fn released(&self, mode: &str) {
         out::say(&out::paint(Colour::Dim, &format!("ringfence: {mode}")));
     }
+
+    fn warned(&self, words: &str) {
+        let warning = out::paint(Colour::Yellow, "warning");
+        out::say(&format!("{warning}: {}; next: ringfence spend", escaped(words)));
+    }
 }
 
 fn show(view: &View, json: bool) {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ringfence_bundle::ServerId;
-use ringfence_mcp::{Answer, Asker, Backend, Boxed, Client, Listening, RpcError, Wanted, code};
+use ringfence_mcp::{
+    Answer, Asker, Backend, Boxed, Client, HeaderParam, Listening, RpcError, Wanted, code,
+};
 use ringfence_policy::Layer;
 use serde_json::{Map, Value, json};
 
@@ -246,6 +248,35 @@ impl Backend for Aggregated {
         params: Option<Value>,
     ) -> Boxed<'a, Answer> {
         Box::pin(self.answer(asker, client, method, params))
+    }
+
+    fn notification<'a>(
+        &'a self,
+        asker: &'a Asker,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            for server in self.many.selection(asker).servers() {
+                // Nobody waits for an answer; the record says what became of it.
+                let caller = self.many.caller(asker);
+                let _ = self.many.gateway.tell(&caller, server, method, params.clone()).await;
+            }
+        })
+    }
+
+    fn header_params<'a>(
+        &'a self,
+        asker: &'a Asker,
+        tool: &'a str,
+    ) -> Option<Boxed<'a, Vec<HeaderParam>>> {
+        let (server, tool) = names::parted(tool)?;
+        // What is not here is refused as a call.
+        let here = self.many.selection(asker).has(&server);
+        here.then(|| {
+            let params = async move { self.many.gateway.header_params(&server, tool).await };
+            Box::pin(params) as Boxed<'a, Vec<HeaderParam>>
+        })
     }
 
     fn listen<'a>(

@@ -225,6 +225,15 @@ impl Client for Naming {
     fn ask<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, Answer> {
         self.client.ask(method, params)
     }
+
+    fn ask_as<'a>(
+        &'a self,
+        key: &'a str,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> Boxed<'a, Answer> {
+        self.client.ask_as(key, method, params)
+    }
 }
 
 /// The stream of a connection to a door of many servers. Each server is listened to while it is up:

@@ -38,6 +38,9 @@ const WHOLE: f32 = 100.0;
 /// What a word counts of which only the beginning was asked for.
 const BEGUN: f32 = 0.5;
 
+/// Which tools have a word, and what it counts there.
+type Places = Box<[(u32, f32)]>;
+
 /// A tool that was found.
 #[derive(Debug, PartialEq)]
 pub(super) struct Found<'i> {
@@ -54,7 +57,7 @@ pub(super) struct Index {
     tools: Vec<Row>,
     servers: Vec<ServerId>,
     /// By word, sorted: which tools have it, and what it counts there.
-    words: Vec<(Box<str>, Box<[(u32, f32)]>)>,
+    words: Vec<(Box<str>, Places)>,
 }
 
 #[derive(Debug)]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ringfence_bundle::ServerId;
-use ringfence_mcp::{Answer, Asker, Backend, Boxed, Client, Listening, RpcError, Wanted};
+use ringfence_mcp::{
+    Answer, Asker, Backend, Boxed, Client, HeaderParam, Listening, RpcError, Wanted,
+};
 use serde_json::Value;
 
 use super::hello;
@@ -39,6 +41,27 @@ impl Backend for Transparent {
             }
             Ok(result)
         })
+    }
+
+    fn notification<'a>(
+        &'a self,
+        asker: &'a Asker,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            // Nobody waits for an answer; the record says what became of it.
+            let caller = self.caller.at(asker);
+            let _ = self.gateway.tell(&caller, &self.server, method, params).await;
+        })
+    }
+
+    fn header_params<'a>(
+        &'a self,
+        _asker: &'a Asker,
+        tool: &'a str,
+    ) -> Option<Boxed<'a, Vec<HeaderParam>>> {
+        Some(Box::pin(self.gateway.header_params(&self.server, tool)))
     }
 
     fn listen<'a>(

@@ -117,7 +117,7 @@ async fn what_is_not_known_is_spent_whole() {
         }
     }
     assert_eq!(till.log.lock().unwrap().pop().unwrap(), "dropped");
-    assert_eq!(costs(&world), [("cancelled".to_owned(), Some("0.05000000".to_owned()))]);
+    assert_eq!(costs(&world), [("cancelled".to_owned(), Some("0.05".to_owned()))]);
     // The server dies.
     let call = tokio::spawn({
         let world = Arc::clone(&world);

@@ -1,10 +1,16 @@
 //! Questions of a server that a request waits for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use ringfence_bundle::Transport;
 use ringfence_mcp::{Answer, Boxed, Client, RpcError, Wants};
+use ringfence_record::{Event, Outcome};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
+
+use super::memory::Memory;
+use super::world::{SECRET, World, new_tools, tool};
 
 use crate::Error;
 use crate::rounds::{ask, words};
@@ -72,7 +78,7 @@ async fn a_clients_error_ends_the_call_and_bounds_hold() {
 
 #[tokio::test]
 async fn nobody_answers_what_no_server_asked() {
-    let world = super::world::World::new();
+    let world = World::new();
     for key in ["inputResponses", "requestState", "INPUTRESPONSES", "requeststate"] {
         let params = json!({"name": "echo", "arguments": {}, key: {}});
         let error = world.request("tools/call", params).await.unwrap_err();
@@ -80,4 +86,81 @@ async fn nobody_answers_what_no_server_asked() {
     }
     world.call("echo", json!({})).await.unwrap();
     assert_eq!(world.reached(), ["echo"]);
+}
+
+/// A person who says yes, and remembers what was said.
+struct Person {
+    capabilities: Value,
+    heard: Mutex<Vec<String>>,
+}
+
+impl Client for Person {
+    fn capabilities(&self) -> &Value {
+        &self.capabilities
+    }
+    fn notify<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, ()> {
+        let words = format!("{method} {}", params.unwrap_or_default());
+        self.heard.lock().unwrap().push(words);
+        Box::pin(std::future::ready(()))
+    }
+    fn ask<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, Answer> {
+        let words = format!("{method} {}", params.unwrap_or_default());
+        eprintln!("HEARD {words}");
+        self.heard.lock().unwrap().push(words);
+        // What it answers goes to the server as it is.
+        let answer = json!({"action": "accept", "content": {"key": SECRET}});
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+}
+
+async fn asks(world: &World) {
+    *world.tools.list.lock().unwrap() = vec![tool("new", "asks first"), tool("echo", "a tool")];
+    let capabilities = json!({"elicitation": {"form": {}}});
+    let person = Arc::new(Person { capabilities, heard: Mutex::default() });
+    let client = Arc::clone(&person) as Arc<dyn Client>;
+    let params = json!({"name": "new", "arguments": {}, "_meta": {"progressToken": "mine"}});
+    let result = world.request_of(&client, "tools/call", params.clone()).await.unwrap();
+    // The server had the answer as it was given; what it says of it is scrubbed as all of its words.
+    assert_eq!(result["answer"], json!({"action": "accept", "content": {"key": "***"}}));
+    let heard = person.heard.lock().unwrap().clone();
+    assert!(heard.iter().any(|words| words.contains("may I use ***?")), "{heard:?}");
+    let progress = heard.iter().find(|words| words.starts_with("notifications/progress")).unwrap();
+    assert!(progress.contains("with ***") && progress.contains("\"mine\""), "{progress}");
+    assert!(!heard.concat().contains(SECRET));
+    // A client that cannot answer is not asked, and the call fails.
+    let mute: Arc<dyn Client> = Arc::new(ringfence_mcp::Nobody);
+    assert!(world.request_of(&mute, "tools/call", params).await.is_err());
+    world.call("echo", json!({})).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_question_of_a_server_with_a_handshake_reaches_the_client_behind_the_call() {
+    let world = World::new();
+    asks(&world).await;
+    assert_eq!(decided(&world), 2);
+}
+
+#[tokio::test]
+async fn each_round_of_a_stateless_server_is_judged_anew() {
+    let journal = Arc::<Memory>::default();
+    let tools = new_tools(&journal);
+    let address = super::servers::serve_tools(Arc::clone(&tools)).await;
+    let url = format!("http://{address}/s/mcp");
+    let key = ringfence_bundle::Template::parse("Bearer ${KEY}").unwrap();
+    let headers = [("Authorization".to_owned(), key)].into();
+    let transport = Transport::Http { url, headers };
+    let world = World::from_parts(transport, Duration::from_secs(10), journal, tools);
+    asks(&world).await;
+    // Two decisions of the call that was answered, and one of the other.
+    assert_eq!(decided(&world), 3);
+}
+
+/// Decisions that let a call of the tool that asks through.
+fn decided(world: &World) -> usize {
+    let events = world.journal.events.lock().unwrap();
+    let asked = events.iter().filter(|event| {
+        matches!(event, Event::CallDecided { tool: Some(tool), outcome: Outcome::Allowed, .. }
+            if tool == "new")
+    });
+    asked.count()
 }

@@ -11,7 +11,7 @@ use crate::Error;
 #[tokio::test]
 async fn an_allowed_call_goes_on_as_it_was_judged_and_is_recorded_step_by_step() {
     let world = World::new();
-    let params = json!({"name": "echo", "arguments": {"b": [1.5, null], "a": "é"}, "own": {"x": 1}, "_meta": {"progressToken": 7}});
+    let params = json!({"name": "echo", "arguments": {"b": [1.5, null], "a": "é"}, "own": {"x": 1}, "_meta": {"own": 7}});
     let result = world.request("tools/call", params.clone()).await.unwrap();
     assert_eq!(result["echo"], params);
     let events = world.journal.events.lock().unwrap();

@@ -131,7 +131,7 @@ async fn an_http_server_is_reached_and_neither_its_address_nor_a_secret_comes_ba
     assert!(!error.to_rpc().message.contains("127.0.0.1"), "{error}");
 }
 
-async fn serve_tools(tools: Arc<super::world::Tools>) -> std::net::SocketAddr {
+pub(super) async fn serve_tools(tools: Arc<super::world::Tools>) -> std::net::SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let limits = ringfence_mcp::strict::Limits::default();

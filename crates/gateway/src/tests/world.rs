@@ -108,7 +108,7 @@ impl Backend for Tools {
     fn request<'a>(
         &'a self,
         _asker: &'a Asker,
-        _client: &'a Arc<dyn Client>,
+        client: &'a Arc<dyn Client>,
         method: &'a str,
         params: Option<Value>,
     ) -> Boxed<'a, Answer> {
@@ -143,6 +143,16 @@ impl Backend for Tools {
                         let _dropped = Dropped(Arc::clone(&self.dropped));
                         self.hanging.notify_one();
                         std::future::pending().await
+                    }
+                    "new" => {
+                        // A question, with a secret in it and progress before it.
+                        let progress = json!({"progressToken": params["_meta"]["progressToken"],
+                            "progress": 1, "message": format!("with {SECRET}")});
+                        client.notify("notifications/progress", Some(progress)).await;
+                        let question = json!({"message": format!("may I use {SECRET}?"),
+                            "requestedSchema": {"type": "object", "properties": {}}});
+                        let answer = client.ask("elicitation/create", Some(question)).await?;
+                        Ok(json!({"content": [], "answer": answer}))
                     }
                     "die" => std::process::exit(7),
                     "fail" => Err(RpcError {
@@ -404,9 +414,17 @@ impl World {
     }
 
     pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, Error> {
-        let caller = Caller::agent();
+        self.request_of(&nobody(), method, params).await
+    }
+
+    pub(super) async fn request_of(
+        &self,
+        client: &Arc<dyn Client>,
+        method: &str,
+        params: Value,
+    ) -> Result<Value, Error> {
         let request = JudgedRequest::from_door(method, Some(params));
-        self.gateway.call(&caller, &nobody(), &id("s"), request).await
+        self.gateway.call(&Caller::agent(), client, &id("s"), request).await
     }
 
     pub(super) async fn call(&self, tool: &str, arguments: Value) -> Result<Value, Error> {

@@ -48,4 +48,13 @@ impl Client for Shade {
     fn ask<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, Answer> {
         self.client.ask(method, self.veiled(params))
     }
+
+    fn ask_as<'a>(
+        &'a self,
+        key: &'a str,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> Boxed<'a, Answer> {
+        self.client.ask_as(key, method, self.veiled(params))
+    }
 }

@@ -7,13 +7,14 @@ use serde_json::{Map, Value};
 
 use super::answer::{self, Era};
 use super::body::{DoorBody, Events, Of};
-use super::session::{DECLARED, Session};
+use super::session::{DECLARED, DECLARED_VALUES, Session};
 use super::{Came, HttpRefusal, Inner, answered, empty, event_response, judge, member};
 use crate::exchange::rounds::Rounds;
 use crate::exchange::{Asking, Driver, Exchange, Hears, Next};
 use crate::http_client::{SESSION, VERSION};
 use crate::parked::{self, Binding, Round, random};
 use crate::revision::{META_CAPABILITIES, meta};
+use crate::strict;
 use crate::{Answer, Asker, Backend, Boxed, Client, Id, Nobody, Revision, RpcError, code};
 
 /// What is done when an exchange becomes a stream, or is left for a retry.
@@ -139,8 +140,11 @@ impl Inner {
         let revision = Revision::negotiate(wanted);
         let declared = params.as_ref().and_then(|params| params.get("capabilities")).cloned();
         let declared = declared.filter(Value::is_object).unwrap_or_else(|| Map::new().into());
-        if declared.to_string().len() > DECLARED {
-            let words = format!("\"capabilities\" are larger than {DECLARED} bytes");
+        let text = declared.to_string();
+        if text.len() > DECLARED || strict::values(text.as_bytes()) > DECLARED_VALUES {
+            let words = format!(
+                "\"capabilities\" are larger than {DECLARED} bytes or {DECLARED_VALUES} values"
+            );
             return refused(&id, RpcError::new(code::INVALID_PARAMS, words));
         }
         let Some(name) = random() else { return empty(StatusCode::SERVICE_UNAVAILABLE) };

@@ -15,8 +15,12 @@ use crate::{Asker, Id, Revision};
 const IN_FLIGHT: usize = 128;
 /// Bytes of events that one session keeps to send them again; the oldest are forgotten.
 const KEPT: usize = 24 * 1024;
+/// What each of them takes beside its text.
+const BESIDE: usize = 96;
 /// Bytes of what a client may declare that it can do: they are kept as long as the session.
-pub(super) const DECLARED: usize = 8 * 1024;
+pub(super) const DECLARED: usize = 4 * 1024;
+/// JSON values in it.
+pub(super) const DECLARED_VALUES: usize = 128;
 
 pub(super) struct Session {
     asker: Asker,
@@ -186,14 +190,14 @@ impl Session {
     /// Keeps an event, to send it again.
     pub(super) fn keep(&self, event: EventId, text: &Bytes) {
         let mut state = self.lock();
-        if state.ended || text.len() > KEPT {
+        if state.ended || text.len() + BESIDE > KEPT {
             return;
         }
-        state.bytes += text.len();
+        state.bytes += text.len() + BESIDE;
         state.kept.push_back(Kept { event, text: text.clone() });
         while state.bytes > KEPT {
             let Some(oldest) = state.kept.pop_front() else { break };
-            state.bytes -= oldest.text.len();
+            state.bytes -= oldest.text.len() + BESIDE;
         }
     }
 

@@ -35,12 +35,12 @@ impl Challenge {
             }
             let spaced = after.trim_start_matches([' ', '\t']);
             // A word with a space and no `=` behind it begins a challenge.
-            let Some(value) = spaced.strip_prefix('=').filter(|_| !is_token68(after)) else {
+            let Some(value) = spaced.strip_prefix('=') else {
                 if bearer && found != Self::default() {
                     break;
                 }
                 bearer = word.eq_ignore_ascii_case("bearer");
-                rest = spaced;
+                rest = past_token68(spaced);
                 continue;
             };
             let Some((value, next)) = value_of(value.trim_start_matches([' ', '\t'])) else {
@@ -78,9 +78,13 @@ impl Challenge {
     }
 }
 
-/// `==` at the end of a token68, which is no parameter.
-fn is_token68(after: &str) -> bool {
-    after.starts_with("==")
+/// What stands behind a token68, where one is all that follows a scheme (`Negotiate YII=`).
+fn past_token68(text: &str) -> &str {
+    let (word, rest) = text.split_at(text.find([',', ' ', '\t']).unwrap_or(text.len()));
+    let bare = word.trim_end_matches('=');
+    let part = |c: char| c.is_ascii_alphanumeric() || "-._~+/".contains(c);
+    let alone = matches!(rest.trim_start_matches([' ', '\t']).chars().next(), None | Some(','));
+    if alone && !bare.is_empty() && bare.chars().all(part) { rest } else { text }
 }
 
 fn token(text: &str) -> (&str, &str) {

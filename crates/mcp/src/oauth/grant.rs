@@ -67,7 +67,6 @@ pub struct Grant {
 }
 
 impl Grant {
-    #[expect(clippy::too_many_arguments, reason = "each is a field of its own")]
     pub(super) fn new(
         ground: &Ground,
         resource: &str,

@@ -3,7 +3,6 @@
 use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 use zeroize::Zeroizing;
 
-#[expect(clippy::ptr_arg, reason = "serde gives the field as it is")]
 pub(super) fn serialize<S: Serializer>(
     text: &Zeroizing<String>,
     serializer: S,

@@ -370,12 +370,10 @@ impl Desk {
                     question.method.escape_debug()
                 );
                 question.refuse(RpcError::new(code::METHOD_NOT_FOUND, words));
-                return;
             }
             _ if self.lock().asked.contains_key(&id) => {
                 let words = "this id is that of another question that waits";
                 question.refuse(RpcError::new(code::INVALID_REQUEST, words));
-                return;
             }
             Whose::Request(exchange) => {
                 self.lock().asked.insert(id.clone(), given_up.clone());

@@ -37,13 +37,13 @@ async fn check(upstream: &Upstream) {
     assert_eq!(upstream.hello()["instructions"], "adds");
     assert!(upstream.hello()["capabilities"]["tools"].is_object());
     assert!(upstream.hello()["serverInfo"]["name"].is_string());
-    let tools = plain(&upstream, "tools/list", None, WAIT).await.unwrap();
+    let tools = plain(upstream, "tools/list", None, WAIT).await.unwrap();
     assert_eq!(tools["tools"][0]["name"], "add");
-    let calls = (0..20).map(|_| plain(&upstream, "tools/call", add(), WAIT));
+    let calls = (0..20).map(|_| plain(upstream, "tools/call", add(), WAIT));
     for call in calls.collect::<Vec<_>>() {
         assert_eq!(call.await.unwrap()["content"][0]["text"], "3");
     }
-    let error = plain(&upstream, "no/such", None, WAIT).await.unwrap_err();
+    let error = plain(upstream, "no/such", None, WAIT).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Rpc(ref e) if e.code == -32601), "{error:?}");
 }
 

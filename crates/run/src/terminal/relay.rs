@@ -166,14 +166,14 @@ impl Relay {
         }
         let ended = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         if tty.intersects(PollFlags::IN | ended) {
-            self.from_person();
+            self.read_person();
         }
         if tty.contains(PollFlags::OUT) {
             let written = rustix::io::write(&self.tty, &self.state.to_tty);
             self.state.tty_over |= took(written, &mut self.state.to_tty);
         }
         if agent.intersects(PollFlags::IN | ended) {
-            self.from_agent();
+            self.read_agent();
         }
         if agent.contains(PollFlags::OUT)
             && let Some(ours) = &self.agent
@@ -183,7 +183,7 @@ impl Relay {
         }
     }
 
-    fn from_person(&mut self) {
+    fn read_person(&mut self) {
         let mut bytes = [0_u8; PIECE];
         match rustix::io::read(&self.tty, &mut bytes) {
             Ok(0) => self.state.tty_over = true,
@@ -205,7 +205,7 @@ impl Relay {
         }
     }
 
-    fn from_agent(&mut self) {
+    fn read_agent(&mut self) {
         let Some(ours) = &self.agent else { return };
         let mut bytes = [0_u8; PIECE];
         match rustix::io::read(ours, &mut bytes) {

@@ -178,7 +178,7 @@ async fn a_session_hears_what_belongs_to_no_request() {
     assert_eq!(reply.event().await, None);
     assert_eq!(send(address, "DELETE", &headers, String::new()).await.status, 204);
     assert_eq!(second.event().await, None);
-    assert_eq!(*talker.ended.lock().unwrap(), [name.clone()]);
+    assert_eq!(talker.ended.lock().unwrap()[0], name);
     assert_eq!(send(address, "GET", &headers, String::new()).await.status, 404);
 }
 

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
+use super::stage::{stage, stateless};
 use super::{WAIT, add, answer, http, plain, stdio};
+use crate::HttpClient;
 use crate::upstream::{HttpOptions, Opening, Upstream, UpstreamError, UpstreamLimits};
 
 /// Answers the handshake; at the first call it asks so often, and reads the answers or does not.
@@ -122,6 +124,27 @@ async fn the_values_of_an_answer_are_bounded() {
         assert_eq!(made.is_ok(), fits, "{made:?}");
         let said = made.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(fits || said.contains("more than 8 values"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_without_end_is_left() {
+    for (pages, ok) in [(90, true), (1_000_000, false)] {
+        let url = stage(move |seen, out| async move {
+            let Some((seen, out)) = stateless(seen, out).await else { return };
+            let page = seen.body["params"]["cursor"].as_str().map_or(0, |n| n.parse().unwrap());
+            let tools = vec![json!({"name": "t"}); 1000];
+            let mut list = json!({ "tools": tools });
+            if page + 1 < pages {
+                list["nextCursor"] = json!((page + 1).to_string());
+            }
+            out.result(&seen, list).await;
+        })
+        .await;
+        let tools = HttpClient::connect(&url).await.unwrap().tools().await;
+        assert_eq!(tools.as_ref().map(Vec::len).ok(), ok.then_some(90_000), "{pages}");
+        let said = tools.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(ok || said.contains("no end"), "{said}");
     }
 }
 

@@ -241,17 +241,17 @@ async fn without_a_stream_of_its_own_changes_come_with_the_calls() {
 #[tokio::test]
 async fn whose_a_question_is_must_be_clear() {
     let session = session(true).await;
-    let roots = json!({"roots": {}});
+    let roots = || json!({"roots": {}});
     // (clients of requests under way, listeners) and who is asked.
     let cases: [(&[Value], &[Value], bool); 8] = [
         (&[], &[], false),
-        (&[roots.clone()], &[], true),
+        (&[roots()], &[], true),
         (&[json!({})], &[], false),
-        (&[roots.clone(), roots.clone()], &[], false),
-        (&[roots.clone(), json!({})], &[], true),
-        (&[], &[roots.clone(), json!({})], true),
-        (&[], &[roots.clone(), roots.clone()], false),
-        (&[json!({}), json!({})], &[roots.clone()], false),
+        (&[roots(), roots()], &[], false),
+        (&[roots(), json!({})], &[], true),
+        (&[], &[roots(), json!({})], true),
+        (&[], &[roots(), roots()], false),
+        (&[json!({}), json!({})], &[roots()], false),
     ];
     for (n, (requests, listeners, clear)) in cases.into_iter().enumerate() {
         let mut passing = tokio::task::JoinSet::new();

@@ -173,7 +173,7 @@ async fn a_question_may_be_taken_back_and_ends_with_its_request() {
     asked.notified().await;
     call.abort();
     dropped.notified().await;
-    let mut said = vec![server.next().await, server.next().await];
+    let mut said = [server.next().await, server.next().await];
     said.sort_by_key(|message| message["method"].is_string());
     assert_eq!((&said[0]["id"], &said[0]["error"]["code"]), (&json!(2), &json!(-32800)));
     assert_eq!(said[1]["method"], "notifications/cancelled");
