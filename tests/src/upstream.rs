@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -135,6 +135,20 @@ impl Upstream {
             };
             let body = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
             http("200 OK", "Content-Type: application/json\r\n", &body)
+        })
+    }
+
+    /// A server whose tools answer once it is told so; the rest at once.
+    #[must_use]
+    pub fn held(open: &Arc<(Mutex<bool>, Condvar)>) -> Self {
+        let open = Arc::clone(open);
+        Self::with(move |seen, message| {
+            if message["method"] == "tools/call" {
+                let (told, changed) = &*open;
+                let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                drop(changed.wait_while(told, |told| !*told));
+            }
+            well_behaved(seen, message)
         })
     }
 

@@ -41,6 +41,7 @@ mod conformance;
 mod conformance_client;
 mod house;
 mod real_agent;
+mod real_clients;
 mod real_servers;
 mod redteam_approvals;
 mod redteam_archives;

@@ -128,11 +128,11 @@ impl Caller {
 }
 
 impl std::fmt::Display for Caller {
-    /// As in the record: `agent`, or `agent:<name>`.
+    /// As in the record: `agent`, or `client:<name>` where a door tells clients apart.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.name {
             None => write!(f, "{}", self.principal),
-            Some(name) => write!(f, "{}:{}", self.principal, name.escape_debug()),
+            Some(name) => write!(f, "client:{}", name.escape_debug()),
         }
     }
 }
