@@ -3,8 +3,8 @@
 
 mod agent;
 pub mod authority;
-mod desk;
 pub mod conformance_auth;
+mod desk;
 mod events;
 mod forge;
 mod githost;

@@ -2,6 +2,7 @@
 
 use ringfence_bundle::ServerId;
 use ringfence_policy::Layer;
+use ringfence_record::Event;
 use ringfence_spend::{Asked, Reservation, Verdict};
 use serde_json::{Map, Value};
 
@@ -12,6 +13,8 @@ use crate::decide::Course;
 /// What is set aside for a call.
 pub(crate) struct Paying {
     pub(crate) reservation: Reservation,
+    /// The number of the call within its run.
+    pub(crate) call: u64,
 }
 
 impl Paying {
@@ -41,7 +44,7 @@ impl Gateway {
             Verdict::Free { rule } => course.allow("budget", rule),
             Verdict::Reserved(reservation) => {
                 course.allow("budget", reservation.rule.clone());
-                carried.paying = Some(Paying { reservation });
+                carried.paying = Some(Paying { reservation, call: carried.call });
             }
             Verdict::Refused { rule, stop } => {
                 course.refuse("budget", Layer::Declared, &rule, "ringfence spend");
@@ -73,6 +76,10 @@ impl Gateway {
     /// through, and is the last one.
     pub(crate) async fn settled(&self, paying: Paying, reply: Option<&Value>) -> String {
         let settled = paying.reservation.settle(reply).await;
+        if let Some(detail) = settled.warning {
+            // A record that takes no more stops the next call.
+            let _ = self.journal.note(Event::SpendWarned { call: paying.call, detail });
+        }
         if let Some(reason) = settled.stop {
             self.stop.now("spending", reason);
         }

@@ -61,6 +61,9 @@ pub enum Error {
         /// Why. Never the value.
         reason: String,
     },
+    /// A price or a cap is none; a manifest that was parsed has no such one.
+    #[error("{0}")]
+    Price(String),
     /// No command was given and the manifest has none.
     #[error("nothing to run: the manifest has no `sandbox.command`, and none was given")]
     NoCommand,
@@ -161,6 +164,7 @@ impl Error {
             | Self::Overtaken
             | Self::Unlockable(_)
             | Self::NoCommand
+            | Self::Price(_)
             | Self::Variable { .. }
             | Self::Approval(
                 ringfence_approval::Error::Unknown(_) | ringfence_approval::Error::Settled { .. },

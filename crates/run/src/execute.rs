@@ -12,6 +12,7 @@ use ringfence_policy::Principal;
 use ringfence_record::{Attempt, Event, Recorder, RunId};
 use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
 use ringfence_secrets::{Resolver, SignIns};
+use ringfence_spend::Purse;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -22,7 +23,7 @@ use crate::session::Session;
 use crate::shared::shared;
 use crate::supervise::{Signals, supervise};
 use crate::terminal::{Front, Notice, Tty};
-use crate::{Error, Plan, approvals, environment, project, secrets as names};
+use crate::{Error, Plan, approvals, budget, environment, project, secrets as names};
 
 /// What is told while a run goes on.
 pub trait Progress {
@@ -221,6 +222,7 @@ async fn contained(
         ..base_spec(plan, run)
     };
     let halt = Stop::default();
+    let paid = budget::budget(&plan.home, run, plan.manifest(), &plan.ruleset).await?;
     let gateway = Gateway::new(Parts {
         bundle: Arc::clone(&plan.bundle),
         store: plan.store.clone(),
@@ -238,7 +240,7 @@ async fn contained(
             Handle::current(),
         )),
         approver: desk.clone().map(|desk| desk as Arc<dyn Approver>),
-        purse: None,
+        purse: paid.clone().map(|(budget, _)| budget as Arc<dyn Purse>),
         stop: halt.clone(),
         leases: None,
     });
@@ -285,6 +287,9 @@ async fn contained(
     // Nobody listens any more only when the run is over already.
     let _ = stop.send(true);
     let _ = tokio::join!(serving, gating);
+    if let Some((_, ledger)) = paid {
+        ledger.flush().await;
+    }
     ended
 }
 

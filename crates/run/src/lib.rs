@@ -2,6 +2,7 @@
 
 mod approvals;
 mod ask;
+mod budget;
 mod environment;
 mod error;
 mod execute;
