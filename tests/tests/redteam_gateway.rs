@@ -48,23 +48,43 @@ fn a_page_that_rebinds_a_name_reaches_nothing() {
         };
         // Controls: every name and page that was said, with a token.
         let names = [
-            own.clone(), format!("localhost:{port}"), format!("[::1]:{port}"),
-            "gw.example".into(), format!("GW.example:{port}"),
+            own.clone(),
+            format!("localhost:{port}"),
+            format!("[::1]:{port}"),
+            "gw.example".into(),
+            format!("GW.example:{port}"),
         ];
         for host in &names {
             assert_eq!(good(&[("Host", host)]), 200, "{host}");
         }
-        for origin in [format!("http://localhost:{port}"), "https://app.example".into(), "https://APP.example".into()] {
+        for origin in [
+            format!("http://localhost:{port}"),
+            "https://app.example".into(),
+            "https://APP.example".into(),
+        ] {
             assert_eq!(good(&[("Host", &own), ("Origin", &origin)]), 200, "{origin}");
         }
         let before = up.seen().len();
         // Another name, though the token is right.
         for host in [
-            "evil.example", &format!("evil.example:{port}"), "127.0.0.1", "localhost", "127.0.0.1:1",
-            &format!("127.0.0.1.:{port}"), &format!("127.0.0.1.evil.example:{port}"), &format!("localhost.:{port}"),
-            &format!("2130706433:{port}"), &format!("0x7f.1:{port}"), &format!("[::ffff:127.0.0.1]:{port}"),
-            &format!("0.0.0.0:{port}"), &format!("gw.example.evil.example:{port}"), &format!("evil@127.0.0.1:{port}"),
-            "", "null", "gw.example:1", &format!("127.0.0.1:{port},evil.example"),
+            "evil.example",
+            &format!("evil.example:{port}"),
+            "127.0.0.1",
+            "localhost",
+            "127.0.0.1:1",
+            &format!("127.0.0.1.:{port}"),
+            &format!("127.0.0.1.evil.example:{port}"),
+            &format!("localhost.:{port}"),
+            &format!("2130706433:{port}"),
+            &format!("0x7f.1:{port}"),
+            &format!("[::ffff:127.0.0.1]:{port}"),
+            &format!("0.0.0.0:{port}"),
+            &format!("gw.example.evil.example:{port}"),
+            &format!("evil@127.0.0.1:{port}"),
+            "",
+            "null",
+            "gw.example:1",
+            &format!("127.0.0.1:{port},evil.example"),
         ] {
             let status = good(&[("Host", host)]);
             assert!([400, 403].contains(&status), "{host:?}: {status}");
@@ -74,21 +94,40 @@ fn a_page_that_rebinds_a_name_reaches_nothing() {
         assert_eq!(good(&[("Host", &own), ("Host", "evil.example")]), 400);
         // A page of another place.
         for origin in [
-            "null", "http://evil.example", &format!("http://evil.example:{port}"), "https://app.example:8443",
-            "http://app.example", "https://app.example.evil.example", "https://app.example/", "https://xapp.example",
-            &format!("https://127.0.0.1:{port}"), "http://127.0.0.1", "file://", "", "*",
+            "null",
+            "http://evil.example",
+            &format!("http://evil.example:{port}"),
+            "https://app.example:8443",
+            "http://app.example",
+            "https://app.example.evil.example",
+            "https://app.example/",
+            "https://xapp.example",
+            &format!("https://127.0.0.1:{port}"),
+            "http://127.0.0.1",
+            "file://",
+            "",
+            "*",
             "https://app.example, http://evil.example",
         ] {
             assert_eq!(good(&[("Host", &own), ("Origin", origin)]), 403, "{origin:?}");
         }
         let (app, evil) = ("https://app.example", "http://evil.example");
         for two in [[app, app], [app, evil], [evil, app], [app, "null"]] {
-            assert_eq!(good(&[("Host", &own), ("Origin", two[0]), ("Origin", two[1])]), 400, "{two:?}");
+            assert_eq!(
+                good(&[("Host", &own), ("Origin", two[0]), ("Origin", two[1])]),
+                400,
+                "{two:?}"
+            );
         }
         // Nobody at all, on the right name.
         for headers in [
-            vec![], vec![("Authorization", "")], vec![("Authorization", "Bearer ")], vec![("Authorization", "Bearer x")],
-            vec![("Authorization", gate.token.as_str())], vec![("X-Authorization", &bearer)], vec![("Cookie", &bearer)],
+            vec![],
+            vec![("Authorization", "")],
+            vec![("Authorization", "Bearer ")],
+            vec![("Authorization", "Bearer x")],
+            vec![("Authorization", gate.token.as_str())],
+            vec![("X-Authorization", &bearer)],
+            vec![("Cookie", &bearer)],
         ] {
             let mut all = vec![("Host", own.as_str())];
             all.extend(&headers);
@@ -96,19 +135,33 @@ fn a_page_that_rebinds_a_name_reaches_nothing() {
         }
         let basic = format!("Basic {}", gate.token);
         assert_eq!(send(&[("Host", &own), ("Authorization", &basic)]).status, 401);
-        let twice = [("Host", own.as_str()), ("Authorization", bearer.as_str()), ("Authorization", bearer.as_str())];
+        let twice = [
+            ("Host", own.as_str()),
+            ("Authorization", bearer.as_str()),
+            ("Authorization", bearer.as_str()),
+        ];
         assert_eq!(send(&twice).status, 400);
         // A path that a proxy could read as another, a preflight, a full URL, an upgrade.
         for (method, target) in [
-            ("OPTIONS", "/up/mcp"), ("PUT", "/up/mcp"), ("CONNECT", "/up/mcp"), ("PATCH", "/up/mcp"), ("TRACE", "/up/mcp"),
-            ("POST", &format!("http://{own}/up/mcp")), ("POST", &format!("/up/mcp?token={}", gate.token)),
+            ("OPTIONS", "/up/mcp"),
+            ("PUT", "/up/mcp"),
+            ("CONNECT", "/up/mcp"),
+            ("PATCH", "/up/mcp"),
+            ("TRACE", "/up/mcp"),
+            ("POST", &format!("http://{own}/up/mcp")),
+            ("POST", &format!("/up/mcp?token={}", gate.token)),
         ] {
             let text = raw(method, target, &[("Host", &own), ("Authorization", &bearer)], "");
             let answered = exchange(gate.address, &text);
             assert!([400, 405].contains(&answered.status), "{method} {target}: {answered:?}");
             assert!(answered.headers.iter().all(|(name, _)| !name.starts_with("access-control")));
         }
-        let upgrade = [("Host", own.as_str()), ("Authorization", &bearer), ("Connection", "Upgrade"), ("Upgrade", "websocket")];
+        let upgrade = [
+            ("Host", own.as_str()),
+            ("Authorization", &bearer),
+            ("Connection", "Upgrade"),
+            ("Upgrade", "websocket"),
+        ];
         assert_eq!(send(&upgrade).status, 400);
         assert_eq!(up.seen().len(), before, "nothing reached the server");
         gate.end();
@@ -133,8 +186,11 @@ fn a_session_is_its_client_s_alone() {
         let send = |token: &str, method: &str, session: &str, more: &[(&str, &str)]| {
             let bearer = format!("Bearer {token}");
             let mut headers = vec![
-                ("Host", host.as_str()), ("Authorization", &bearer), ("Content-Type", "application/json"),
-                ("Accept", "application/json, text/event-stream"), ("Mcp-Session-Id", session),
+                ("Host", host.as_str()),
+                ("Authorization", &bearer),
+                ("Content-Type", "application/json"),
+                ("Accept", "application/json, text/event-stream"),
+                ("Mcp-Session-Id", session),
             ];
             headers.extend(more);
             let body = if method == "POST" { list.to_string() } else { String::new() };
@@ -150,7 +206,13 @@ fn a_session_is_its_client_s_alone() {
         let mut next = session.clone();
         let last = next.pop().expect("it has some");
         next.push(if last == '0' { '1' } else { '0' });
-        for guess in [next.as_str(), "0", &"0".repeat(session.len()), &session.to_uppercase(), &format!("{session} x")] {
+        for guess in [
+            next.as_str(),
+            "0",
+            &"0".repeat(session.len()),
+            &session.to_uppercase(),
+            &format!("{session} x"),
+        ] {
             if guess != session {
                 assert_eq!(send(&gate.token, "POST", guess, &[]).status, 404, "{guess}");
             }
@@ -181,8 +243,13 @@ fn a_request_state_is_its_client_s_alone_and_used_once() {
             for (key, value) in more.as_object().into_iter().flatten() {
                 params[key] = value.clone();
             }
-            let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-            let headers = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "ask")];
+            let body =
+                json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+            let headers = [
+                ("MCP-Protocol-Version", "2026-07-28"),
+                ("Mcp-Method", "tools/call"),
+                ("Mcp-Name", "ask"),
+            ];
             exchange(gate.address, &gate.text(token, "/asking/mcp", &headers, &body)).message()
         };
         let first = ask(&gate.token, &json!({}));
@@ -212,7 +279,10 @@ fn a_request_state_is_its_client_s_alone_and_used_once() {
 fn a_client_s_token_goes_nowhere() {
     each_user(|who| {
         let up = Upstream::new();
-        let headers = format!("url = \"{}\"\nheaders = {{ Authorization = \"Bearer ${{UP_TOKEN}}\" }}", up.url());
+        let headers = format!(
+            "url = \"{}\"\nheaders = {{ Authorization = \"Bearer ${{UP_TOKEN}}\" }}",
+            up.url()
+        );
         let manifest = bundle(&up.url()).replace(&format!("url = \"{}\"", up.url()), &headers);
         let mut project = ready(who, &manifest);
         project.env("UP_TOKEN", "the-servers-own-value");
@@ -246,7 +316,8 @@ fn a_client_s_token_goes_nowhere() {
         for value in [&foreign, "the-servers-own-value"] {
             let host = gate.address.to_string();
             let bearer = format!("Bearer {value}");
-            let answered = exchange(gate.address, &asked(&[("Host", &host), ("Authorization", &bearer)]));
+            let answered =
+                exchange(gate.address, &asked(&[("Host", &host), ("Authorization", &bearer)]));
             assert_eq!(answered.status, 401, "{value}");
         }
         gate.end();
@@ -258,7 +329,13 @@ fn a_client_s_token_goes_nowhere() {
 fn a_reply_that_leads_elsewhere_is_not_followed_and_names_no_address() {
     each_user(|who| {
         let elsewhere = Upstream::new();
-        for status in ["301 Moved Permanently", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent Redirect"] {
+        for status in [
+            "301 Moved Permanently",
+            "302 Found",
+            "303 See Other",
+            "307 Temporary Redirect",
+            "308 Permanent Redirect",
+        ] {
             let leads = format!(
                 "HTTP/1.1 {status}\r\nLocation: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
                 elsewhere.url()
@@ -266,26 +343,43 @@ fn a_reply_that_leads_elsewhere_is_not_followed_and_names_no_address() {
             let up = Upstream::until("tools/call", &leads);
             let project = ready(who, &bundle(&up.url()));
             let gate = Gate::serve(&project, &[]);
-            let call = gate.stateless("/up/mcp", "tools/call", "echo", json!({ "name": "echo", "arguments": {} }));
+            let call = gate.stateless(
+                "/up/mcp",
+                "tools/call",
+                "echo",
+                json!({ "name": "echo", "arguments": {} }),
+            );
             assert!(call.message()["error"].is_object(), "{status}: {call:?}");
             assert_eq!(call.header("location"), None, "{call:?}");
             let text = format!("{call:?}");
-            assert!(!text.contains(&elsewhere.authority()) && !text.contains(&up.authority()), "{text}");
+            assert!(
+                !text.contains(&elsewhere.authority()) && !text.contains(&up.authority()),
+                "{text}"
+            );
             gate.end();
         }
         assert!(elsewhere.seen().is_empty(), "nobody went there");
         // A server that says where it is, in its headers and its words.
         let words = Upstream::new();
         let authority = words.authority();
-        let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"see {}\"}}]}}}}", words.url());
+        let body = format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"see {}\"}}]}}}}",
+            words.url()
+        );
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Location: {0}\r\nLink: <{0}>\r\nX-Served-By: {authority}\r\nSet-Cookie: at={authority}\r\nServer: {authority}\r\nContent-Length: {1}\r\nConnection: close\r\n\r\n{body}",
-            words.url(), body.len()
+            words.url(),
+            body.len()
         );
         let up = Upstream::until("tools/call", &head);
         let project = ready(who, &bundle(&up.url()));
         let gate = Gate::serve(&project, &[]);
-        let call = gate.stateless("/up/mcp", "tools/call", "echo", json!({ "name": "echo", "arguments": {} }));
+        let call = gate.stateless(
+            "/up/mcp",
+            "tools/call",
+            "echo",
+            json!({ "name": "echo", "arguments": {} }),
+        );
         assert!(call.message()["result"].is_object(), "control: {call:?}");
         for name in ["content-location", "link", "x-served-by", "set-cookie", "server"] {
             assert_eq!(call.header(name), None, "{call:?}");
