@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_tests::{Budgeted, Ledger, PYTHON, Postgres, Spent, Who, each_user};
+use ringfence_tests::{Budgeted, Ledger, PYTHON, Postgres, Project, Spent, Who, each_user};
+
+use crate::bundles::MIRROR;
 
 /// 0.01 USD, in units of 1e-8.
 const CENT: u64 = 1_000_000;
@@ -407,4 +409,92 @@ fn another_machines_server_is_reached_by_verified_tls_alone() {
             refused(&ledger, "TLS");
         }
     }
+}
+
+/// A server whose every answer says what it cost: 4 units.
+const PRICED: &str = r#"
+import json, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m:
+        continue
+    schema = {"type": "object"}
+    usage = {"n": m["params"]["arguments"].get("n", 4)} if m["method"] == "tools/call" else {}
+    result = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}},
+        "tools/list": {"tools": [{"name": "raw", "description": "d", "inputSchema": schema}]},
+    }.get(m["method"], {"content": [{"type": "text", "text": "once"}], "usage": usage})
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
+"#;
+
+const PRICES: &str = r#"
+[servers.mirror.pricing]
+max_usd_per_call = "0.05"
+[[servers.mirror.pricing.meters]]
+usage_path = "result.usage.n"
+usd_per_unit = "0.01"
+[spending]
+max_per_run_usd = "0.10"
+warn_at_percent = 80
+"#;
+
+const CALLS: &str = r#"
+m = Mcp("mirror")
+for n in ARGUMENTS:
+    call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "raw", "arguments": {"n": n}}}
+    status, text = m.post(call)
+    say("call", value=text)
+time.sleep(30)
+"#;
+
+/// A run that pays for these units, one call after the other.
+fn paid(who: Who, units: &str) -> Project {
+    let project = Project::new(who);
+    project.manifest(&format!("{}{PRICES}", MIRROR.replace("mirror.py", "priced.py")));
+    project.file("priced.py", PRICED);
+    project.python();
+    project.lock();
+    project.trust();
+    let cases = project.agent(&CALLS.replace("ARGUMENTS", units));
+    assert_eq!(cases.output.status, 124, "stopped by a limit: {}", cases.output.stderr);
+    project
+}
+
+#[test]
+fn a_run_ends_with_the_call_that_crosses_its_cap() {
+    each_user(|who| {
+        let project = paid(who, "[4, 4, 4, 4, 4]");
+        let events = project.events();
+        events.has("call_settled", &[("cost_usd", "0.04")]);
+        events.has("limit_reached", &[("limit", "spending")]);
+        events.has("spend_warned", &[]);
+        let told = project.ringfence(&["spend", "--run", "last", "--json"]).ok().json();
+        assert_eq!(told["sums"][0]["spent_usd"], "0.12", "{told}");
+        assert_eq!(told["sums"][0]["reserved_usd"], "0.00", "{told}");
+        assert_eq!(told["calls"].as_array().map(Vec::len), Some(3), "{told}");
+    });
+}
+
+#[test]
+fn a_run_ends_with_a_reply_whose_cost_is_not_known() {
+    each_user(|who| {
+        for unknown in ["-1", "None", "'4'", "1e300", "[4]"] {
+            let project = paid(who, &format!("[1, {unknown}, 1]"));
+            let told = project.ringfence(&["spend", "--run", "last", "--json"]).ok().json();
+            assert_eq!(told["sums"][0]["spent_usd"], "0.06", "{unknown}: {told}");
+            assert_eq!(told["calls"].as_array().map(Vec::len), Some(2), "{unknown}: {told}");
+        }
+    });
+}
+
+#[test]
+fn a_run_whose_ledger_cannot_be_used_makes_no_priced_call() {
+    each_user(|who| {
+        let project = paid(who, "[4, 4, 4]");
+        project.state_file("state.db", [b'x'; 8192]);
+        let agent = CALLS.replace("ARGUMENTS", "[1]").replace("time.sleep(30)", "");
+        let cases = project.agent(&agent);
+        let said = cases.get("call")["value"].to_string();
+        assert!(said.contains("ledger") && !said.contains("once"), "{said}");
+    });
 }

@@ -2,6 +2,7 @@
 
 use ringfence_bundle::ServerId;
 use ringfence_policy::Layer;
+use ringfence_record::Event;
 use ringfence_spend::{Asked, Early, Pending, Reservation, Verdict};
 use serde_json::{Map, Value};
 
@@ -98,17 +99,24 @@ impl Gateway {
         response.insert("jsonrpc".into(), "2.0".into());
         response.insert(member.to_owned(), value);
         let mut response = Value::Object(response);
-        let cost = self.settled(paying, Some(&response)).await;
+        let cost = self.settled(carried.call, paying, Some(&response)).await;
         (Some(cost), response[member].take())
     }
 
     /// Charges a reservation; all of it without a reply. The reply that crosses a cap still goes
     /// through, and is the last one.
-    pub(crate) async fn settled(&self, paying: Paying, reply: Option<&Value>) -> String {
+    pub(crate) async fn settled(
+        &self,
+        call: u64,
+        paying: Paying,
+        reply: Option<&Value>,
+    ) -> String {
         let most = paying.most();
         let Ok(reservation) = paying.durable().await else { return most };
         let settled = reservation.settle(reply).await;
         if let Some(warning) = settled.warning {
+            // A record that takes no more stops the next call.
+            let _ = self.journal.note(Event::SpendWarned { call, detail: warning.clone() });
             self.stop.warn(warning);
         }
         if let Some(reason) = settled.stop {

@@ -328,7 +328,7 @@ impl Gateway {
             }
             Err(Failure::Upstream(error)) => {
                 if let Some(paying) = carried.paying.take() {
-                    settling.cost = Some(self.settled(paying, None).await);
+                    settling.cost = Some(self.settled(carried.call, paying, None).await);
                 }
                 settling.end("failed", Some(self.detail(server, &error)))?;
                 Err(Error::Upstream { error }.into())

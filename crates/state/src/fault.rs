@@ -10,6 +10,10 @@ pub(crate) fn fault(place: &str, error: &sqlx::Error) -> Error {
     let unavailable = |reason: String| Error::Unavailable { place: place.to_owned(), reason };
     match error {
         sqlx::Error::Database(error) => database(place, error.as_ref()),
+        // What the TLS library finds comes this way too.
+        sqlx::Error::Io(error) if error.to_string().contains("certificate") => {
+            unavailable(no_tls(&error.to_string()))
+        }
         sqlx::Error::Io(error) => {
             unavailable(format!("no connection ({error}): is the server up?"))
         }

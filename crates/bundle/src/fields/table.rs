@@ -15,6 +15,7 @@ const EGRESS: Label = Enforced("egress proxy");
 const GATE: Label = Enforced("MCP gate");
 /// Who keeps questions and takes answers.
 const DESK: Label = Enforced("approval desk");
+const BUDGET: Label = Enforced("MCP gate, by the ledger");
 const RESOLVER: Label = Enforced("secret resolver");
 const SUPERVISOR: Label = Enforced("supervisor");
 const PLAN: Label = Enforced("run plan");
@@ -100,10 +101,10 @@ pub(super) const FIELDS: &[Field] = &[
     leaf("servers.*.tools", Texts, GATE, "Tools that may be called; `[]` is none").or("all"),
     leaf("servers.*.methods", Texts, GATE, "Methods beyond tools, ping and the handshake that may pass").or("none"),
     holder("servers.*.pricing", Table, "What its calls cost"),
-    leaf("servers.*.pricing.max_usd_per_call", Amount, Declared, "USD reserved while a call is in flight"),
+    leaf("servers.*.pricing.max_usd_per_call", Amount, BUDGET, "USD reserved while a call is in flight"),
     holder("servers.*.pricing.meters", Tables, "At least one meter"),
-    leaf("servers.*.pricing.meters[].usage_path", Text, Declared, "Path into the JSON-RPC response").required(),
-    leaf("servers.*.pricing.meters[].usd_per_unit", Amount, Declared, "USD for one unit").required(),
+    leaf("servers.*.pricing.meters[].usage_path", Text, BUDGET, "Path into the JSON-RPC response").required(),
+    leaf("servers.*.pricing.meters[].usd_per_unit", Amount, BUDGET, "USD for one unit").required(),
 
     holder("skills", Names, "Skills, each a folder"),
     holder("skills.*", Table, "One skill"),
@@ -175,10 +176,10 @@ pub(super) const FIELDS: &[Field] = &[
     leaf("approvals.notify[].approver_keys", Texts, DESK, "Keys that may sign a decision, `z6Mk…`").required(),
 
     holder("spending", Table, "Caps on what priced calls cost"),
-    leaf("spending.max_per_run_usd", Amount, Declared, "USD, one run"),
-    leaf("spending.max_per_day_usd", Amount, Declared, "USD, one UTC day, across runs"),
-    leaf("spending.max_per_month_usd", Amount, Declared, "USD, one UTC month, across runs"),
-    leaf("spending.warn_at_percent", Integer(1, 100), Declared, "Percent of a cap at which to warn"),
+    leaf("spending.max_per_run_usd", Amount, BUDGET, "USD, one run"),
+    leaf("spending.max_per_day_usd", Amount, BUDGET, "USD, one UTC day, across runs"),
+    leaf("spending.max_per_month_usd", Amount, BUDGET, "USD, one UTC month, across runs"),
+    leaf("spending.warn_at_percent", Integer(1, 100), BUDGET, "Percent of a cap at which to warn"),
 
     holder("a2a", Table, "Agents that this one may talk to"),
     leaf("a2a.listen", Text, Declared, "`address:port`"),

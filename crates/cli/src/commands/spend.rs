@@ -53,11 +53,11 @@ pub(crate) fn run(spend: &Spend) -> Done {
         let message = format!("`{}` is not a day such as 2026-11-30", escaped(since));
         return Err(Failure::user(message).next("ringfence spend --since 2026-11-30"));
     }
-    let run = match &spend.run {
-        // A run of another host is in the shared database alone.
-        Some(run) => Some(find(&home, run).map_or_else(|_| run.clone(), |id| id.to_string())),
-        None => None,
-    };
+    // A run of another host is in the shared database alone.
+    let run = spend
+        .run
+        .as_ref()
+        .map(|run| find(&home, run).map_or_else(|_| run.clone(), |id| id.to_string()));
     let filter = Filter {
         who: spend.did.clone(),
         run,

@@ -17,11 +17,13 @@ const WORDS: usize = 400;
 /// Characters of a word.
 const LETTERS: usize = 40;
 /// Words of a query that are looked up.
-const ASKED: usize = 16;
+const ASKED: usize = 8;
 /// Words of definitions that the beginning of one stands for.
 const BEGINNINGS: usize = 64;
 /// Letters of a beginning.
 const BEGINNING: usize = 3;
+/// Tools that words which most tools have still put in order.
+const ORDERED: usize = 5_000;
 /// Characters of a description that a search shows.
 const SHOWN: usize = 200;
 /// Parameters' names are read so deep in a schema.
@@ -58,6 +60,8 @@ pub(super) struct Index {
     servers: Vec<ServerId>,
     /// By word, sorted: which tools have it, and what it counts there.
     words: Vec<(Box<str>, Places)>,
+    /// By name in small letters.
+    names: HashMap<String, Vec<u32>>,
 }
 
 #[derive(Debug)]
@@ -104,6 +108,7 @@ impl Index {
                 }
                 let cut = |text: &str| text.chars().take(SHOWN).collect::<String>().into();
                 let (title, description) = (title.map(cut), cut(description));
+                index.names.entry(tool.name.to_lowercase()).or_default().push(nth);
                 index.tools.push(Row { server: place, tool: Arc::clone(tool), title, description });
             }
         }
@@ -140,43 +145,60 @@ impl Index {
             let found = all.iter().take(limit).map(|nth| self.found(*nth)).collect();
             return (found, all.len());
         }
+        // Words that few tools have come first: what is asked beside them only orders what they found.
+        let mut words: Vec<_> = asked
+            .iter()
+            .map(|word| {
+                let spellings: Vec<_> = self.spellings(word).collect();
+                let places: usize = spellings.iter().map(|(at, _)| at.len()).sum();
+                (places, spellings)
+            })
+            .filter(|(places, _)| *places > 0)
+            .collect();
+        words.sort_by_key(|(places, _)| *places);
         let mut scores = vec![0.0_f32; self.tools.len()];
-        let mut hit = Vec::new();
-        // What one word adds to one tool is the best of its spellings.
-        let mut best: HashMap<u32, f32> = HashMap::new();
-        for word in &asked {
-            best.clear();
-            for (spelling, at, factor) in self.spellings(word) {
-                // A word that many tools have says less.
-                let rare = 1.0 + (self.tools.len() as f32 / (at.len() as f32 + 1.0)).max(1.0).ln();
-                let factor = factor * rare;
-                if spelling == word && at.len() > 1_000 {
-                    // The usual case of a common word, without the detour.
-                    for (nth, weight) in at {
-                        add(&mut scores, &mut hit, *nth, weight * factor);
+        let (mut hit, mut best, mut touched) = (Vec::new(), scores.clone(), Vec::new());
+        for (places, spellings) in &words {
+            let common = *places > self.tools.len() / 2;
+            if common && !hit.is_empty() {
+                if hit.len() <= ORDERED {
+                    for (at, factor) in spellings {
+                        let rare = rarity(self.tools.len(), at.len());
+                        for nth in &hit {
+                            if let Ok(place) = at.binary_search_by_key(nth, |(nth, _)| *nth) {
+                                scores[*nth as usize] += at[place].1 * factor * rare;
+                            }
+                        }
                     }
-                    best.clear();
-                    break;
                 }
-                for (nth, weight) in at {
-                    let known = best.entry(*nth).or_insert(0.0);
+                continue;
+            }
+            // What one word adds to one tool is the best of its spellings.
+            for (at, factor) in spellings {
+                let factor = factor * rarity(self.tools.len(), at.len());
+                for (nth, weight) in *at {
+                    let known = &mut best[*nth as usize];
+                    if *known == 0.0 {
+                        touched.push(*nth);
+                    }
                     *known = known.max(weight * factor);
                 }
             }
-            for (nth, score) in &best {
-                add(&mut scores, &mut hit, *nth, *score);
+            for nth in touched.drain(..) {
+                let score = &mut scores[nth as usize];
+                if *score == 0.0 {
+                    hit.push(nth);
+                }
+                *score += std::mem::take(&mut best[nth as usize]);
             }
         }
-        let whole = query.trim();
+        for nth in self.named(query.trim()) {
+            // Only what was found by its words, too.
+            if scores[nth as usize] > 0.0 {
+                scores[nth as usize] += WHOLE;
+            }
+        }
         hit.retain(|nth| here(*nth));
-        for nth in &hit {
-            let row = &self.tools[*nth as usize];
-            let full = || names::joined(&self.servers[row.server as usize], &row.tool.name);
-            if row.tool.name.eq_ignore_ascii_case(whole) || whole.contains("__") && full() == whole
-            {
-                scores[*nth as usize] += WHOLE;
-            }
-        }
         let total = hit.len();
         let order = |a: &u32, b: &u32| {
             scores[*b as usize].total_cmp(&scores[*a as usize]).then_with(|| a.cmp(b))
@@ -189,15 +211,28 @@ impl Index {
         (hit.into_iter().map(|nth| self.found(nth)).collect(), total)
     }
 
-    /// A tool's definition under its full name.
-    pub(super) fn definition(&self, name: &str) -> Option<Value> {
+    /// The tools whose name, or full name, is this.
+    fn named(&self, name: &str) -> Vec<u32> {
+        let full = self.place(name);
+        let own = self.names.get(&name.to_lowercase()).into_iter().flatten().copied();
+        own.chain(full).collect()
+    }
+
+    /// Where a tool of this full name is.
+    fn place(&self, name: &str) -> Option<u32> {
         let (server, tool) = names::parted(name)?;
         let place = u32::try_from(self.servers.binary_search(&server).ok()?).ok()?;
         let nth = self
             .tools
             .binary_search_by(|row| (row.server, row.tool.name.as_str()).cmp(&(place, tool)))
             .ok()?;
-        let mut definition: Value = serde_json::from_str(&self.tools[nth].tool.text).ok()?;
+        u32::try_from(nth).ok()
+    }
+
+    /// A tool's definition under its full name.
+    pub(super) fn definition(&self, name: &str) -> Option<Value> {
+        let row = &self.tools[self.place(name)? as usize];
+        let mut definition: Value = serde_json::from_str(&row.tool.text).ok()?;
         definition["name"] = name.into();
         Some(definition)
     }
@@ -211,11 +246,8 @@ impl Index {
         }
     }
 
-    /// The word itself first, then words that begin with it.
-    fn spellings<'i>(
-        &'i self,
-        word: &'i str,
-    ) -> impl Iterator<Item = (&'i str, &'i [(u32, f32)], f32)> {
+    /// Where the word itself is, and words that begin with it.
+    fn spellings(&self, word: &str) -> impl Iterator<Item = (&[(u32, f32)], f32)> {
         let from = self.words.partition_point(|(known, _)| **known < *word);
         let long = word.chars().nth(BEGINNING - 1).is_some();
         self.words[from..]
@@ -223,16 +255,13 @@ impl Index {
             .take_while(move |(known, _)| known.starts_with(word))
             .take(BEGINNINGS)
             .filter(move |(known, _)| long || **known == *word)
-            .map(move |(known, at)| (&**known, &**at, if **known == *word { 1.0 } else { BEGUN }))
+            .map(move |(known, at)| (&**at, if **known == *word { 1.0 } else { BEGUN }))
     }
 }
 
-fn add(scores: &mut [f32], hit: &mut Vec<u32>, nth: u32, score: f32) {
-    let known = &mut scores[nth as usize];
-    if *known == 0.0 {
-        hit.push(nth);
-    }
-    *known += score;
+/// A word that many tools have says less.
+fn rarity(tools: usize, places: usize) -> f32 {
+    1.0 + (tools as f32 / (places as f32 + 1.0)).max(1.0).ln()
 }
 
 /// The names of a schema's parameters.

@@ -112,7 +112,7 @@ fn a_definition_is_given_whole_under_its_full_name() {
 }
 
 /// 1,000 servers with 100 tools each. The bound is for a build without optimisation on a busy
-/// machine; `cargo xtask bench` has the figure of the release build.
+/// machine.
 #[test]
 fn a_hundred_thousand_tools_are_searched_in_little_time_and_always_the_same() {
     const VERBS: [&str; 10] =
