@@ -105,12 +105,7 @@ impl Gateway {
 
     /// Charges a reservation; all of it without a reply. The reply that crosses a cap still goes
     /// through, and is the last one.
-    pub(crate) async fn settled(
-        &self,
-        call: u64,
-        paying: Paying,
-        reply: Option<&Value>,
-    ) -> String {
+    pub(crate) async fn settled(&self, call: u64, paying: Paying, reply: Option<&Value>) -> String {
         let most = paying.most();
         let Ok(reservation) = paying.durable().await else { return most };
         let settled = reservation.settle(reply).await;

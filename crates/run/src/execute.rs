@@ -12,7 +12,6 @@ use ringfence_policy::Principal;
 use ringfence_record::{Attempt, Event, Kind, Recorder, RunId};
 use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
 use ringfence_secrets::{Resolver, SignIns};
-use ringfence_spend::Purse;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -23,7 +22,7 @@ use crate::rooms::Rooms;
 use crate::session::Session;
 use crate::supervise::{Signals, supervise};
 use crate::terminal::{Front, Notice, Tty};
-use crate::{Error, Plan, approvals, budget, environment, project, secrets as names};
+use crate::{Error, Plan, approvals, environment, project, secrets as names};
 
 /// What is told while a run goes on.
 pub trait Progress {
