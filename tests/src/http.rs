@@ -32,8 +32,9 @@ impl Answered {
     #[track_caller]
     #[must_use]
     pub fn message(&self) -> Value {
-        let events = self.body.lines().filter_map(|line| line.strip_prefix("data:"));
-        let text = events.filter(|data| !data.trim().is_empty()).last().unwrap_or(&self.body);
+        let mut events = self.body.lines().filter_map(|line| line.strip_prefix("data:"));
+        let last = events.rfind(|data| !data.trim().is_empty());
+        let text = last.unwrap_or(&self.body);
         serde_json::from_str(text).unwrap_or_else(|e| panic!("no JSON ({e}): {self:?}"))
     }
 }
@@ -49,6 +50,15 @@ pub fn raw(method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> 
     format!("{text}\r\n{body}")
 }
 
+/// A connection to a gateway that a case started.
+///
+/// # Errors
+/// When nobody listens there.
+#[expect(clippy::disallowed_methods, reason = "loopback, from outside the program")]
+pub fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    TcpStream::connect(address)
+}
+
 /// Sends these bytes over a connection of their own, and reads one answer.
 ///
 /// # Panics
@@ -56,7 +66,7 @@ pub fn raw(method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> 
 #[track_caller]
 #[must_use]
 pub fn exchange(address: SocketAddr, request: &str) -> Answered {
-    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut stream = connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
     stream.write_all(request.as_bytes()).expect("it reads");
     read(&mut BufReader::new(stream))

@@ -1,11 +1,11 @@
 //! `ringfence gateway`
 
 use std::io::{BufReader, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Condvar, Mutex};
 
-use ringfence_tests::http::{Answered, chunk, exchange, head, raw, read};
+use ringfence_tests::http::{Answered, chunk, connect, exchange, head, raw, read};
 use ringfence_tests::{
     Events, PYTHON, Project, StdioClient, Upstream, Who, each_user, eventually, names, stateless,
 };
@@ -317,7 +317,7 @@ fn nothing_is_served_before_trust_and_a_listener_hears_of_it() {
             ],
             "",
         );
-        let mut stream = TcpStream::connect(gate.address).expect("it listens");
+        let mut stream = connect(gate.address).expect("it listens");
         stream.write_all(listen.as_bytes()).expect("it reads");
         let mut reader = BufReader::new(stream);
         assert_eq!(head(&mut reader).0, 200);
@@ -372,7 +372,7 @@ fn calls_in_flight_have_their_time_at_the_end() {
         let up = Upstream::held(&open);
         let project = ready(who, &bundle(&up.url()));
         let waiting = |gate: &Gate, before: usize| {
-            let mut stream = TcpStream::connect(gate.address).expect("it listens");
+            let mut stream = connect(gate.address).expect("it listens");
             let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": stateless(echo()) });
             let headers = [
                 ("MCP-Protocol-Version", "2026-07-28"),
@@ -388,7 +388,7 @@ fn calls_in_flight_have_their_time_at_the_end() {
         let gate = Gate::serve(&project, &[]);
         let mut reader = waiting(&gate, 0);
         gate.program.signal(Signal::TERM);
-        eventually("its deafness", || TcpStream::connect(gate.address).is_err());
+        eventually("its deafness", || connect(gate.address).is_err());
         *open.0.lock().expect("ours") = true;
         open.1.notify_all();
         answered(&read(&mut reader).message());
@@ -426,7 +426,7 @@ fn one_client_cannot_take_the_place_of_another() {
         let text = gate.text(&gate.token, "/up/mcp", &headers, &body);
         let held: Vec<_> = (0..2)
             .map(|_| {
-                let mut stream = TcpStream::connect(gate.address).expect("it listens");
+                let mut stream = connect(gate.address).expect("it listens");
                 stream.write_all(text.as_bytes()).expect("it reads");
                 stream
             })

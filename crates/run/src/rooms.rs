@@ -105,9 +105,15 @@ fn caps(plan: &Plan) -> Result<Caps, Error> {
     let spending = &plan.manifest().spending;
     let cap = |held: Option<String>, own: &Option<String>, key: &str| {
         let Some(text) = held else { return Ok::<_, Error>(None) };
-        let amount = Usd::parse(&text).ok_or_else(|| {
-            Error::Spending(format!("{key}: `{}` is no amount", text.escape_debug()))
-        })?;
+        // A cap beyond what a ledger can hold is none that could be reached.
+        let amount = match Usd::parse(&text) {
+            Some(amount) => amount,
+            None if ringfence_bundle::parse_usd(&text).is_some() => Usd::MAX,
+            None => {
+                let text = text.escape_debug();
+                return Err(Error::Spending(format!("{key}: `{text}` is no amount")));
+            }
+        };
         let (places, path, table) = match own.as_deref() == Some(text.as_str()) {
             true => (&plan.manifest().places, format!("spending.{key}"), "[spending]"),
             false => (&machine.places, format!("policy.{key}"), "[policy]"),
