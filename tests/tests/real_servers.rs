@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use ringfence_tests::conformance::{Suite, Summary, server};
+use ringfence_tests::conformance::{Fixture, Suite, Summary, server};
 use ringfence_tests::relay::{Relay, free_port, wait_for};
 use ringfence_tests::{Project, Who, repository};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -58,6 +58,8 @@ enum Speaks {
     Stdio(Vec<String>),
     /// These words start it; `{port}` is where it is to listen.
     Http(Vec<String>),
+    /// It listens at this URL.
+    There(String),
 }
 
 fn find(url: &str) -> Vec<Summary> {
@@ -68,6 +70,7 @@ fn without(speaks: &Speaks) -> Vec<Summary> {
     let port = free_port();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let words = match speaks {
+        Speaks::There(url) => return find(url),
         Speaks::Http(words) => {
             words.iter().map(|word| word.replace("{port}", &port.to_string())).collect()
         }
@@ -99,6 +102,7 @@ struct Gateway {
 impl Gateway {
     fn start(speaks: &Speaks) -> Self {
         let (server, behind) = match speaks {
+            Speaks::There(url) => (format!("type = \"http\"\nurl = {url:?}\n"), None),
             Speaks::Stdio(words) => {
                 let args = serde_json::to_string(&words[1..]).expect("words");
                 (format!("type = \"stdio\"\ncommand = {:?}\nargs = {args}\n", words[0]), None)
@@ -290,4 +294,29 @@ server.run(transport='http', host='127.0.0.1', port=int(sys.argv[1]), show_banne
 fn a_fastmcp_server_is_the_same_through_the_gateway() {
     let words = [&path("python/bin/python"), "-c", FASTMCP, "{port}"].map(str::to_owned);
     same(&Speaks::Http(words.into()), "add", &json!({ "a": 19, "b": 23 }), "42");
+}
+
+/// The server that passes every suite whole passes it whole through the gateway too.
+fn whole(speaks: &Speaks) {
+    let gateway = Gateway::start(speaks);
+    let suites =
+        [(Suite::ACTIVE, 30), (Suite::REQUIRED_2025_11_25, 30), (Suite::REQUIRED_2026_07_28, 37)];
+    for (suite, scored) in suites {
+        let found = server(&gateway.url, suite);
+        assert_eq!(found.failures(), Vec::<String>::new());
+        assert_eq!(found.scored.len(), scored, "{:?}", found.scored.keys());
+    }
+    gateway.end();
+}
+
+#[test]
+fn conformance_passes_whole_through_the_gateway_to_a_stateless_server() {
+    let fixture = Fixture::start();
+    whole(&Speaks::There(fixture.url().to_owned()));
+}
+
+#[test]
+fn conformance_passes_whole_through_the_gateway_to_a_server_with_a_handshake() {
+    let program = Fixture::program().display().to_string();
+    whole(&Speaks::Stdio(vec![program, "--stdio".to_owned()]));
 }

@@ -65,7 +65,7 @@ pub(crate) enum Command {
     Logout(commands::logout::Logout),
     /// Run an agent in a sandbox: its only ways out are proxy and gates
     Run(Run),
-    /// Serve this project's tools to an agent CLI on this machine, over stdio
+    /// Serve this project's tools to an agent CLI, over stdio
     Mcp(commands::mcp::Mcp),
     /// Serve projects' tools to many clients over HTTP, and keep their tokens
     Gateway(commands::gateway::Gateway),

@@ -24,7 +24,7 @@ Examples:
   codex mcp add ringfence -- ringfence mcp --compact
   ringfence mcp --folder ~/src/shop --toolset review";
 
-/// Serve this project's tools to an agent CLI on this machine, over stdio
+/// Serve this project's tools to an agent CLI, over stdio
 #[derive(Debug, ClapArgs)]
 #[command(after_help = AFTER)]
 pub(crate) struct Mcp {
