@@ -116,11 +116,41 @@ fn the_client_requirements_of_2026_07_28_pass() {
     );
 }
 
+/// Sign-in without a person, or with proof of possession: extensions, that no revision asks for.
+const EXTENSIONS: [&str; 7] = [
+    "auth/client-credentials-jwt",
+    "auth/client-credentials-basic",
+    "auth/cross-app-access-complete-flow",
+    "auth/enterprise-managed-authorization",
+    "auth/dpop",
+    "auth/dpop-nonce",
+    "auth/wif-jwt-bearer",
+];
+
+/// So many scenarios of sign-in were run, and each passed whole, the extensions apart.
+fn signs_in(version: &str, which: &[&str], count: usize) {
+    let outcomes = suite(version, CLIENT, which);
+    let ours = |name: &&String| name.starts_with("auth/") && !EXTENSIONS.contains(&name.as_str());
+    let found: Vec<_> = outcomes.iter().filter(|(name, _)| ours(name)).collect();
+    assert_eq!(found.len(), count, "{version} {which:?}: {found:?}");
+    for (name, outcome) in found {
+        assert!(outcome.good && outcome.failed == 0, "{version} {name}: {outcome:?}");
+    }
+}
+
+#[test]
+fn sign_in_passes_every_suite() {
+    signs_in(OLD, &["--suite", "all"], 19);
+    signs_in(NEW, &["--suite", "all"], 27);
+    signs_in(NEW, &["--requirements", "2025-11-25"], 14);
+    signs_in(NEW, &["--requirements", "2026-07-28"], 25);
+}
+
 /// The control: a client that does nothing passes nothing that asks something of it.
 #[test]
 fn a_client_that_does_nothing_fails_the_suite() {
     let outcomes = suite(NEW, "/bin/true", &["--requirements", "2026-07-28"]);
-    for name in ["tools_call", "request-metadata", "http-custom-headers"] {
+    for name in ["tools_call", "request-metadata", "http-custom-headers", "auth/iss-supported"] {
         assert!(!outcomes[name].good, "{name}: {:?}", outcomes[name]);
     }
 }

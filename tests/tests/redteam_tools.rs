@@ -284,8 +284,9 @@ fn a_server_without_pins_is_held_to_its_first_list_and_called_unpinned() {
 #[test]
 fn a_hint_never_lowers_a_gate() {
     each_user(|who| {
-        let manifest =
-            format!("{OFFERS}\n[[approvals.require]]\nserver = \"offers\"\ntool = \"pay\"\n");
+        let manifest = format!(
+            "{OFFERS}\n[approvals]\ntimeout_seconds = 1\n[[approvals.require]]\nserver = \"offers\"\ntool = \"pay\"\n"
+        );
         for hints in [
             json!({"readOnlyHint": true, "destructiveHint": false}),
             json!({"readOnlyHint": false, "destructiveHint": true}),

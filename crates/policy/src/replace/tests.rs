@@ -135,7 +135,7 @@ fn where_shared_state_is_stays_too() {
     apply(home.path(), "ci");
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.ends_with(tables) && !text.contains("allow_execute = true"), "{text}");
-    let policy = crate::MachinePolicy::load(home.path()).unwrap();
+    let policy = MachinePolicy::load(home.path()).unwrap();
     assert_eq!(policy.state_url_ref.unwrap().as_str(), "LEDGER_URL");
 }
 
