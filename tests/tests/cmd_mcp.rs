@@ -515,7 +515,9 @@ fn a_cap_that_is_crossed_ends_what_is_served() {
         let other = client.call("mirror__raw", json!({}));
         assert_eq!(refused(&other)["layer"], "declared", "{other}");
         assert_eq!(client.finish().0, 0);
-        record(&project).has("run_finished", &[("ended_by", "limit")]);
+        let events = record(&project);
+        events.has("limit_reached", &[("limit", "spending")]);
+        events.has("run_finished", &[("ended_by", "limit")]);
     });
 }
 
