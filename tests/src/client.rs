@@ -187,14 +187,23 @@ impl StdioClient {
         self.stdin = None;
     }
 
-    /// Waits for its end; gives its status as a shell does, and what it said on stderr.
+    /// Closes its stdin and waits for its end.
     ///
     /// # Panics
     /// When it does not end.
     #[track_caller]
     pub fn finish(mut self) -> (i32, String) {
-        use std::os::unix::process::ExitStatusExt;
         self.close();
+        self.ended()
+    }
+
+    /// Waits for its end; gives its status as a shell does, and what it said on stderr.
+    ///
+    /// # Panics
+    /// When it does not end.
+    #[track_caller]
+    pub fn ended(mut self) -> (i32, String) {
+        use std::os::unix::process::ExitStatusExt;
         let pid = Pid::from_child(&self.child);
         if let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) {
             let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };

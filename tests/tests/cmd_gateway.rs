@@ -125,7 +125,7 @@ impl Gate {
     #[track_caller]
     pub(crate) fn end(self) -> String {
         self.program.signal(Signal::TERM);
-        let (status, said) = self.program.finish();
+        let (status, said) = self.program.ended();
         assert_eq!(status, 0, "{said}");
         said
     }
@@ -392,7 +392,7 @@ fn calls_in_flight_have_their_time_at_the_end() {
         *open.0.lock().expect("ours") = true;
         open.1.notify_all();
         answered(&read(&mut reader).message());
-        assert_eq!(gate.program.finish().0, 0);
+        assert_eq!(gate.program.ended().0, 0);
         Events::from_value(&project.report()).has("call_settled", &[("result", "answered")]);
 
         // One that does not come to an end is cut off, and settled.
@@ -402,7 +402,7 @@ fn calls_in_flight_have_their_time_at_the_end() {
         gate.program.signal(Signal::TERM);
         let cut = read(&mut reader);
         assert!(cut.status == 0 || cut.message()["error"].is_object(), "{cut:?}");
-        assert_eq!(gate.program.finish().0, 0);
+        assert_eq!(gate.program.ended().0, 0);
         Events::from_value(&project.report()).has("call_settled", &[("result", "cancelled")]);
         project.ringfence(&["audit", "verify"]).ok().done();
         open.1.notify_all();

@@ -329,7 +329,7 @@ fn toolset_compact_and_one_server_select_what_is_seen() {
         assert!(no["error"].is_object() || no["result"]["isError"] == true, "{no}");
         // Killed, it leaves no lease.
         client.signal(Signal::KILL);
-        assert_eq!(client.finish().0, 137);
+        assert_eq!(client.ended().0, 137);
         let leases = project.ringfence(&["ps", "--json"]).ok().json()["leases"].clone();
         assert_eq!(leases, json!([]));
     });
@@ -365,7 +365,7 @@ fn a_hundred_calls_are_under_way_at_once() {
         assert_eq!(client.finish().0, 0);
         let events = record(&project);
         events.has("call_settled", &[("result", "cancelled")]);
-        assert_eq!(events.with("call_settled", &[("result", "answered")]).len() >= 100, true);
+        assert!(events.with("call_settled", &[("result", "answered")]).len() >= 100);
     });
 }
 
@@ -383,7 +383,7 @@ fn it_ends_with_its_client_and_leaves_nothing() {
             let mut client = client(&project, &[]);
             busy(&mut client);
             client.signal(signal);
-            assert_eq!(client.finish().0, status, "{signal:?}");
+            assert_eq!(client.ended().0, status, "{signal:?}");
             assert_eq!(processes(&marker), 0, "{signal:?}");
             record(&project).has("run_finished", &[("ended_by", "stopped")]);
         }
@@ -398,14 +398,14 @@ fn it_ends_with_its_client_and_leaves_nothing() {
             "{shown}"
         );
         project.ringfence(&["stop", &id]).ok().done();
-        assert_eq!(stopped.finish().0, 0);
+        assert_eq!(stopped.ended().0, 0);
         project.ringfence(&["audit", "verify", "--run", &id]).ok().done();
 
         // Killed: its servers go with it, and the next start clears the rest away.
         let mut killed = client(&project, &[]);
         busy(&mut killed);
         killed.signal(Signal::KILL);
-        assert_eq!(killed.finish().0, 137);
+        assert_eq!(killed.ended().0, 137);
         eventually("the end of its server", || processes(&marker) == 0);
         let mut next = client(&project, &[]);
         busy(&mut next);
@@ -515,7 +515,9 @@ fn a_cap_that_is_crossed_ends_what_is_served() {
         let other = client.call("mirror__raw", json!({}));
         assert_eq!(refused(&other)["layer"], "declared", "{other}");
         assert_eq!(client.finish().0, 0);
-        record(&project).has("run_finished", &[("ended_by", "limit")]);
+        let events = record(&project);
+        events.has("limit_reached", &[("limit", "spending")]);
+        events.has("run_finished", &[("ended_by", "limit")]);
     });
 }
 

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use ringfence_record::Event;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -330,7 +331,14 @@ async fn watch_over(served: std::sync::Weak<Served>, open: Arc<Open>) {
                 let Some(served) = served.upgrade() else { return };
                 let next = "look at it with ringfence report last, then start it again".to_owned();
                 let refused = Refused::new(halt.limit, "declared", halt.detail.clone(), next);
-                served.over(refused, Ending::new(EndedBy::Limit, halt.detail));
+                let by = match halt.limit {
+                    "approval" => EndedBy::Approval,
+                    _ => EndedBy::Limit,
+                };
+                let (limit, detail) = (halt.limit.into(), halt.detail.clone());
+                // A record that fails says so itself; nothing goes through any more.
+                let _ = recorder.commit(Event::LimitReached { limit, detail }).await;
+                served.over(refused, Ending::new(by, halt.detail));
                 return;
             }
             reason = recorder.failed() => {
