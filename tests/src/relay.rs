@@ -25,6 +25,7 @@ pub fn free_port() -> u16 {
 ///
 /// # Panics
 /// When nothing does within a minute, or the process has ended.
+#[expect(clippy::disallowed_methods, reason = "loopback, from outside the program")]
 pub fn wait_for(port: u16, child: &mut Child) {
     let start = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {

@@ -67,7 +67,7 @@ pub(crate) enum Command {
     Run(Run),
     /// Serve this project's tools to an agent CLI, over stdio
     Mcp(commands::mcp::Mcp),
-    /// Serve projects' tools to many clients over HTTP, and keep their tokens
+    /// Serve projects' tools to many clients over HTTP
     Gateway(commands::gateway::Gateway),
     Policy(commands::policy::Policy),
     /// See the calls that wait for you, and say yes or no

@@ -1,6 +1,6 @@
 //! Why a call gave no result.
 
-use ringfence_mcp::{RpcError, UpstreamError};
+use ringfence_mcp::{RpcError, UpstreamError, code};
 use serde_json::json;
 
 /// A call that was not let through: by which rule of which layer, and what a person can do.
@@ -60,7 +60,9 @@ impl Error {
         let (code, data) = match self {
             Self::Answered(error) => return error.clone(),
             Self::Refused(Refusal { check, rule, layer, next }) => {
-                (REFUSED, json!({ "check": check, "rule": rule, "layer": layer, "next": next }))
+                // For this client there is no such method.
+                let code = if check == "methods" { code::METHOD_NOT_FOUND } else { REFUSED };
+                (code, json!({ "check": check, "rule": rule, "layer": layer, "next": next }))
             }
             Self::Record { .. } => {
                 let next = "free space under the run's record, or check its disk";
@@ -70,7 +72,7 @@ impl Error {
                 )
             }
             Self::NoToolset { .. } => {
-                return RpcError::new(ringfence_mcp::code::INVALID_PARAMS, self.to_string());
+                return RpcError::new(code::INVALID_PARAMS, self.to_string());
             }
             Self::Upstream { .. } => {
                 (FAILED, json!({ "check": "upstream", "next": "ringfence report" }))

@@ -29,6 +29,8 @@ pub(crate) struct Held {
     frozen: Option<Frozen>,
     /// The connection that the last whole list came over.
     generation: u64,
+    /// Grows with each reason to see the definitions anew.
+    epoch: u64,
     /// Said once in the record.
     told: HashSet<Dropped>,
     names_told: HashSet<String>,
@@ -46,6 +48,12 @@ impl Held {
     /// Before the first list: what the lock says, if it says something.
     pub(crate) fn to(pins: Option<&ToolPins>) -> Self {
         Self { frozen: pins.map(Frozen::by), ..Self::default() }
+    }
+
+    /// What is known may no longer be so, whatever list is under way.
+    fn forget(&mut self) {
+        self.generation = 0;
+        self.epoch += 1;
     }
 }
 
@@ -91,7 +99,10 @@ impl Gateway {
             return Ok(Holding { generation, fresh: false });
         }
         // If this fails, the next one lists again.
-        self.held(server, |held| held.generation = 0);
+        let epoch = self.held(server, |held| {
+            held.generation = 0;
+            held.epoch
+        });
         let after = self.upstreams.patience();
         let (mut texts, mut bytes, mut headers) = (Vec::new(), 0, HashMap::new());
         let keep = |tool: &Value| {
@@ -119,7 +130,8 @@ impl Gateway {
             let (frozen, mut dropped) = Frozen::take(held.frozen.take(), &tools);
             dropped.extend(frozen.moved(server, declared));
             held.frozen = Some(frozen);
-            held.generation = generation;
+            // What was said to have changed since this list was begun may not be in it.
+            held.generation = if epoch == Some(held.epoch) { generation } else { 0 };
             if let Some((_, before)) = held.whole.take() {
                 self.catalog.give_back(before);
             }
@@ -144,7 +156,7 @@ impl Gateway {
             let (standing, changed) = self.upstreams.standing(server)?;
             if changed {
                 // Said once: whoever is here first keeps it in mind for the others.
-                held.generation = 0;
+                held.forget();
             }
             let known = held.frozen.is_some() && (!whole || held.whole.is_some());
             (known && held.generation == standing).then_some(standing)
@@ -154,7 +166,7 @@ impl Gateway {
 
     /// The definitions must be seen anew before the next call.
     pub(crate) fn look_again(&self, server: &ServerId) {
-        self.held(server, |held| held.generation = 0);
+        self.held(server, Held::forget);
     }
 
     /// Which arguments of a tool stand in headers too: by the lock, or by its server's last list. A

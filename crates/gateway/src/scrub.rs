@@ -32,14 +32,23 @@ impl Veil {
         }
     }
 
-    /// Questions of a server, as a client sees them. The state goes back to the server as it is.
-    pub(crate) fn questions(&self, mut wants: Wants) -> Wants {
+    /// Questions of a server, as a client sees them. The state goes back to the server as it is, and
+    /// so do the keys of its questions: `None` when a client may not see one of these.
+    pub(crate) fn questions(&self, mut wants: Wants) -> Option<Wants> {
+        let told = |key: &String| {
+            let mut seen = Value::String(key.clone());
+            self.result(&mut seen);
+            seen != *key
+        };
+        if wants.requests.keys().any(told) {
+            return None;
+        }
         for (_, params) in wants.requests.values_mut() {
             if let Some(params) = params {
                 self.result(params);
             }
         }
-        wants
+        Some(wants)
     }
 
     /// An error: the host goes too.

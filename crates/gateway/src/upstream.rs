@@ -181,7 +181,11 @@ impl Table {
         match answer {
             Ok(Reply::Wants(wants)) => {
                 self.answered(&server);
-                Ok((Reply::Wants(live.veil.questions(wants)), live.generation))
+                let Some(wants) = live.veil.questions(wants) else {
+                    let reason = "its questions are named by what nobody may see".to_owned();
+                    return Err(Failure::Upstream(UpstreamError::Nonsense { reason }));
+                };
+                Ok((Reply::Wants(wants), live.generation))
             }
             Ok(Reply::Done(mut result)) => {
                 self.answered(&server);

@@ -24,8 +24,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::http_client::Http;
-use crate::revision::address;
-use crate::{Client, Revision};
+use crate::revision::{META_LOG, address};
+use crate::{Client, Revision, RpcError, code};
 
 pub use desk::Unheard;
 pub use error::UpstreamError;
@@ -46,6 +46,8 @@ pub struct Upstream {
     running: Option<pipe::Running>,
     /// Listens to the stream of a session.
     hearing: Mutex<Option<JoinHandle<()>>>,
+    /// What a client of a revision with a handshake set, for a server that wants it with each request.
+    level: Mutex<Option<String>>,
     revision: Revision,
     hello: Value,
 }
@@ -73,7 +75,7 @@ impl Upstream {
         let link = Link::new(Wire::Pipe(pipe), desk);
         let (revision, hello) = link.begin_stdio(opening, timeout).await?;
         let hearing = Mutex::default();
-        Ok(Self { link, running: Some(running), hearing, revision, hello })
+        Ok(Self { link, running: Some(running), hearing, level: Mutex::default(), revision, hello })
     }
 
     /// Connects to a server over Streamable HTTP. Each step ends when `timeout` has passed.
@@ -91,7 +93,8 @@ impl Upstream {
         let link = Link::new(Wire::Http(http), desk);
         let (revision, hello) = link.begin_http(options.prefer.as_ref(), timeout).await?;
         let hearing = Mutex::default();
-        let upstream = Self { link, running: None, hearing, revision, hello };
+        let upstream =
+            Self { link, running: None, hearing, level: Mutex::default(), revision, hello };
         if let Some(open) = upstream.hear() {
             let _ = tokio::time::timeout(HEARING, open).await;
         }
@@ -163,13 +166,35 @@ impl Upstream {
         if method == "resources/unsubscribe" && self.is_followed(params.as_ref()) {
             return Ok(Reply::Done(json!({})));
         }
-        let params = address(params, &self.revision, client.capabilities());
+        if self.revision.is_stateless() && method == "logging/setLevel" {
+            return self.set_level(params.as_ref());
+        }
+        let mut params = address(params, &self.revision, client.capabilities());
+        if self.revision.is_stateless()
+            && let Some(level) = self.level.lock().unwrap_or_else(PoisonError::into_inner).clone()
+            && let Some(meta) = params.as_mut().and_then(|p| p["_meta"].as_object_mut())
+        {
+            meta.entry(META_LOG).or_insert(Value::String(level));
+        }
         let result = self.link.request(client, method, params, timeout).await?;
         if self.revision.is_stateless() {
             wants::read(method, result, client.capabilities())
         } else {
             Ok(Reply::Done(result))
         }
+    }
+
+    /// `logging/setLevel`, which the stateless revision does not have: each request names its level.
+    fn set_level(&self, params: Option<&Value>) -> Result<Reply, UpstreamError> {
+        const LEVELS: [&str; 8] =
+            ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+        let level = params.and_then(|params| params.get("level")).and_then(Value::as_str);
+        let Some(level) = level.filter(|level| LEVELS.contains(level)) else {
+            let error = RpcError::new(code::INVALID_PARAMS, "no such log level");
+            return Err(UpstreamError::Rpc(error));
+        };
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level.to_owned());
+        Ok(Reply::Done(json!({})))
     }
 
     /// Whether somebody listens to this resource, so that it cannot be unsubscribed yet.

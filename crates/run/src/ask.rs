@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ringfence_bundle::{Id, Lock, ServerId, Snapshot, ToolPins};
 use ringfence_egress::Proxy;
 use ringfence_gateway::{Gateway, Parts, Stop};
+use ringfence_mcp::UpstreamError;
 use ringfence_record::{Event, Kind, RunId};
 use ringfence_secrets::{Resolver, SignIns};
 use serde::Serialize;
@@ -186,6 +187,10 @@ impl Inquiry {
                 Err(error) => {
                     refused |= matches!(error, ringfence_gateway::Error::Refused(_));
                     Err(match error {
+                        // Its own words, for once: a person asked it.
+                        ringfence_gateway::Error::Upstream {
+                            error: error @ UpstreamError::Rpc(_),
+                        } => error.to_string(),
                         ringfence_gateway::Error::Upstream { error } => {
                             gateway.detail(&server, &error)
                         }

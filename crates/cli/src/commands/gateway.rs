@@ -18,7 +18,7 @@ use crate::escape::escaped;
 use crate::failure::Failure;
 use crate::out;
 
-/// Serve projects' tools to many clients over HTTP, and keep their tokens
+/// Serve projects' tools to many clients over HTTP
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Gateway {
     #[command(subcommand)]

@@ -8,6 +8,20 @@ use serde_json::Value;
 
 use crate::scrub::Veil;
 
+/// What a server may tell a client: the notifications of the revisions that are spoken.
+const NOTES: [&str; 10] = [
+    "notifications/cancelled",
+    "notifications/elicitation/complete",
+    "notifications/message",
+    "notifications/progress",
+    "notifications/prompts/list_changed",
+    "notifications/resources/list_changed",
+    "notifications/resources/updated",
+    "notifications/subscriptions/acknowledged",
+    "notifications/tasks/status",
+    "notifications/tools/list_changed",
+];
+
 /// A client that is told nothing that it may not see. What it answers goes on as it is.
 pub(super) struct Shade {
     client: Arc<dyn Client>,
@@ -41,6 +55,10 @@ impl Client for Shade {
         if method == "notifications/tools/list_changed" {
             // The next call sees the list anew.
             self.tools_changed.store(true, Ordering::Release);
+        }
+        // A method has no room for anything of a server's own.
+        if !NOTES.contains(&method) {
+            return Box::pin(std::future::ready(()));
         }
         self.client.notify(method, self.veiled(params))
     }

@@ -77,8 +77,12 @@ impl Callback {
 
     /// The code, if the answer is from this authorization server: one that names another is not,
     /// whether or not names were to be expected, nor is one without a name where they were (RFC
-    /// 9207, section 2.4).
-    pub(super) fn code(self, issuer: &Issuer) -> Result<Zeroizing<String>, OAuthError> {
+    /// 9207, section 2.4). `wanted`: the person named this issuer.
+    pub(super) fn code(
+        self,
+        issuer: &Issuer,
+        wanted: bool,
+    ) -> Result<Zeroizing<String>, OAuthError> {
         match &self.iss {
             Some(iss) if **iss != issuer.issuer => {
                 return Err(OAuthError::Mixed(format!(
@@ -89,6 +93,14 @@ impl Callback {
             }
             None if issuer.names_itself => {
                 return Err(OAuthError::Mixed("without the name of its issuer".into()));
+            }
+            // Metadata can name an honest sign-in page beside a token endpoint of its own: the page's
+            // code would go there. Only an answer that names its issuer shows that they are one.
+            None if !wanted && !issuer.is_one_place() => {
+                return Err(OAuthError::Mixed(
+                    "without the name of its issuer, and the sign-in page is not where the code would go"
+                        .into(),
+                ));
             }
             _ => {}
         }

@@ -212,7 +212,7 @@ impl Interactive {
         let url = Zeroizing::new(format!("{page}{joint}{}", form.text()));
         let check = StateCheck::new(&state);
         let callback = visit.answer(&url, &check).await.map_err(OAuthError::Browser)?;
-        let code = callback.code(issuer)?;
+        let code = callback.code(issuer, self.wish.issuer.is_some())?;
         let with = Redeem { code: &code, verifier: &verifier, redirect: &redirect, resource };
         let fresh = redeem(&*self.outside, &issuer.token, &client, &with, now()).await?;
         // Where nothing is said of it, it is as it was asked for (RFC 6749, section 5.1).

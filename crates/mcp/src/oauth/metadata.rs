@@ -104,6 +104,11 @@ pub struct Issuer {
 }
 
 impl Issuer {
+    /// Whether a code goes to the origin that the person saw.
+    pub(super) fn is_one_place(&self) -> bool {
+        self.authorization.origin() == self.token.origin()
+    }
+
     /// What `asked` publishes about itself. `older`: it was not named but guessed, as the server's own
     /// origin (2025-03-26); then it may be any issuer on that origin.
     pub(super) fn read(

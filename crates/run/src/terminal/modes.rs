@@ -91,7 +91,7 @@ impl Modes {
         let screen = if self.full_screen() { "" } else { "\x1b[?1049h" };
         format!(
             // Out of a graphics mode, and out of any sequence or string that was left open.
-            "\x1b\x03\x18\x1b\\\x18\x1b[?{off}l{screen}\x1b[?{on}h\
+            "\x1b\x03\x18\x1b\\\x18\x1b<\x1b[!p\x1bW\x1b[2l\x1b[?{off}l{screen}\x1b[?{on}h\
              \x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\\
              \x1b[>0u\x1b[>4;0m\x1b[4l\x1b[20l\x1b>\x1b[0m\x1b(B\x1b)B\x0f\x1b[r\x1b[2J\x1b[H",
             off = numbers(&OFF, &SCREENS),
