@@ -76,3 +76,61 @@ impl Client for Shade {
         self.client.ask_as(key, method, self.veiled(params))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+
+    use ringfence_mcp::{Answer, Boxed, Client, Wants};
+    use serde_json::{Value, json};
+
+    use super::Shade;
+    use crate::scrub::Veil;
+    use crate::seams::Scrub;
+
+    struct Hide;
+    impl Scrub for Hide {
+        fn scrub(&self, value: &mut Value) -> bool {
+            let text = value.to_string();
+            *value = serde_json::from_str(&text.replace("s3cret", "***")).unwrap();
+            text.contains("s3cret")
+        }
+    }
+
+    #[derive(Default)]
+    struct Ear(Mutex<Vec<(String, Option<Value>)>>);
+    impl Client for Ear {
+        fn capabilities(&self) -> &Value {
+            &Value::Null
+        }
+        fn notify<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, ()> {
+            self.0.lock().unwrap().push((method.to_owned(), params));
+            Box::pin(std::future::ready(()))
+        }
+        fn ask<'a>(&'a self, _method: &'a str, _params: Option<Value>) -> Boxed<'a, Answer> {
+            Box::pin(std::future::ready(Ok(Value::Null)))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_names_a_message_holds_no_secret_either() {
+        let ear = Arc::new(Ear::default());
+        let veil = Arc::new(Veil::new(Arc::new(Hide), None));
+        let client = Arc::clone(&ear) as Arc<dyn Client>;
+        let shade = Shade::new(client, Arc::clone(&veil), Arc::default());
+        shade.notify("notifications/s3cret", None).await;
+        shade.notify("notifications/message", Some(json!({ "data": "s3cret" }))).await;
+        let heard = ear.0.lock().unwrap().clone();
+        let message = ("notifications/message".to_owned(), Some(json!({ "data": "***" })));
+        assert_eq!(heard, [message]);
+
+        let wants = |key: &str| {
+            let question = ("elicitation/create".to_owned(), Some(json!({ "message": "s3cret" })));
+            Wants { requests: BTreeMap::from([(key.to_owned(), question)]), state: None }
+        };
+        assert_eq!(veil.questions(wants("s3cret")), None);
+        let shown = veil.questions(wants("name")).expect("control");
+        assert_eq!(shown.requests["name"].1, Some(json!({ "message": "***" })));
+    }
+}

@@ -264,3 +264,29 @@ async fn a_server_of_2025_03_26_is_its_own_issuer() {
         assert!(person.sign_in(&Challenge::default()).await.is_err(), "{status}");
     }
 }
+
+/// An issuer whose sign-in page is somebody else's: what that page gives would go to the issuer.
+#[tokio::test]
+async fn a_code_goes_only_where_the_person_was() {
+    let table = Arc::new(Table::default());
+    table.issuer("bad");
+    table.named("bad");
+    let base = "https://bad.example.com";
+    let metadata = json!({
+        "issuer": base,
+        "authorization_endpoint": "https://honest.example.com/authorize",
+        "token_endpoint": format!("{base}/token"),
+        "registration_endpoint": format!("{base}/register"),
+        "code_challenge_methods_supported": ["S256"],
+    });
+    table.put(&format!("{base}/.well-known/oauth-authorization-server"), 200, metadata);
+    let person = interactive(&table, Identity::default());
+    let refused = person.sign_in(&Challenge::default()).await;
+    assert!(matches!(refused, Err(OAuthError::Mixed(_))), "{refused:?}");
+    assert_eq!(table.pages.lock().unwrap().len(), 1, "the page was opened");
+    assert!(table.sent_to("/token").is_empty());
+    // Control: one place for both.
+    table.issuer("bad");
+    interactive(&table, Identity::default()).sign_in(&Challenge::default()).await.unwrap();
+    assert_eq!(table.sent_to("/token").len(), 1);
+}
