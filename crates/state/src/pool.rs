@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
@@ -15,6 +15,8 @@ use crate::file::{self, Identity};
 
 /// How long a lock, or a connection, is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Until a lock that cannot be waited for is tried again.
+const AGAIN: Duration = Duration::from_millis(5);
 /// The most connections of one process: a ledger's, one to read, and one for what waits for a person.
 const MOST: u32 = 4;
 /// A connection that nobody used for so long is tried before it is used again.
@@ -46,14 +48,25 @@ impl Pool {
             .pragma("trusted_schema", "OFF")
             .pragma("cell_size_check", "ON")
             .disable_statement_logging();
-        let pool = SqlitePoolOptions::new()
-            .max_connections(MOST)
-            .acquire_timeout(PATIENCE)
-            .idle_timeout(IDLE)
-            .test_before_acquire(false)
-            .connect_with(options)
-            .await
-            .map_err(|error| fault(&place, &error))?;
+        let begun = Instant::now();
+        let pool = loop {
+            let pool = SqlitePoolOptions::new()
+                .max_connections(MOST)
+                .acquire_timeout(PATIENCE)
+                .idle_timeout(IDLE)
+                .test_before_acquire(false)
+                .connect_with(options.clone())
+                .await;
+            match pool {
+                Ok(pool) => break pool,
+                // Turning a new file's log on waits for nobody: whoever comes second is told at once
+                // that it is locked, whatever `busy_timeout` says.
+                Err(error) if is_busy(&error) && begun.elapsed() < PATIENCE => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Err(error) => return Err(fault(&place, &error)),
+            }
+        };
         file.holds()?;
         Ok(Self::Sqlite { pool, file, place })
     }
@@ -85,4 +98,10 @@ impl Pool {
             Self::Sqlite { place, .. } | Self::Postgres { place, .. } => place,
         }
     }
+}
+
+/// `SQLITE_BUSY`, in any of its kinds (<https://sqlite.org/rescode.html#busy>).
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.and_then(|code| code.parse::<i64>().ok()).is_some_and(|code| code & 0xff == 5)
 }
