@@ -103,7 +103,7 @@ impl Objects {
             .collect();
         let mut digests = files::digests(&trees).into_iter();
         let one =
-            |((root, place), (kind, _)): ((&io::Result<OwnedFd>, &PathBuf), &(Kind, Digest))| {
+            |((root, place), (kind, digest)): ((&io::Result<OwnedFd>, &PathBuf), &(Kind, Digest))| {
                 let fail = |reason: String| Error::Object { path: place.clone(), reason };
                 let found = match root {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -115,6 +115,8 @@ impl Objects {
                     Ok(_) => digests.next().expect("each that was opened has one"),
                 };
                 match found {
+                    Ok(found) if found == *digest => Ok(Some(found)),
+                    _ if root.as_ref().is_ok_and(|root| taken_away(place, root)) => Ok(None),
                     Ok(found) => Ok(Some(found)),
                     Err(ReadError::Absent) => Ok(None),
                     Err(ReadError::Hidden(finding)) => {
@@ -139,22 +141,37 @@ impl Objects {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(fail(error.to_string())),
         };
-        let content = match files::content(root.as_fd(), CONTENT) {
-            Ok(content) => content,
+        let found = match files::content(root.as_fd(), CONTENT) {
+            Ok(content) => {
+                let found = content.digest(kind);
+                if found == *digest {
+                    return Ok(Some(content));
+                }
+                self.damaged(kind, digest, &found)
+            }
             Err(ReadError::Absent) => return Ok(None),
-            Err(error) => return Err(fail(error.to_string())),
+            Err(error) => fail(error.to_string()),
         };
-        let found = content.digest(kind);
-        if found == *digest {
-            return Ok(Some(content));
-        }
-        Err(self.damaged(kind, digest, &found))
+        if taken_away(&place, &root) { Ok(None) } else { Err(found) }
     }
 
     /// Says that other bytes lie at an address.
     pub(crate) fn damaged(&self, kind: Kind, digest: &Digest, found: &Digest) -> Error {
         let reason = format!("its bytes have the digest {found}; remove it and get it again");
         Error::Object { path: self.place(kind, digest), reason }
+    }
+}
+
+/// Whether an object's folder was moved out of its place since it was opened: then what was read of it
+/// may be half, and it is simply not there any more.
+fn taken_away(place: &Path, opened: &OwnedFd) -> bool {
+    let same = |now: OwnedFd| {
+        let (now, then) = (rustix::fs::fstat(&now)?, rustix::fs::fstat(opened)?);
+        io::Result::Ok((now.st_dev, now.st_ino) == (then.st_dev, then.st_ino))
+    };
+    match files::open_root(place).and_then(same) {
+        Ok(same) => !same,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 

@@ -107,7 +107,8 @@ async fn the_list_is_of_those_that_wait_and_settled_ones_keep_little() {
     }
     let waiting = all.list(false).await.unwrap();
     assert_eq!(waiting.len(), 3);
-    assert_eq!((&waiting[0].ticket, waiting[0].characters), (&long, 9000));
+    let found = waiting.iter().find(|kept| kept.ticket.id == long.id).unwrap();
+    assert_eq!((&found.ticket, found.characters), (&long, 9000));
     all.end_all("run").await.unwrap();
     let waiting = all.list(false).await.unwrap();
     assert_eq!(waiting.iter().map(|kept| &kept.ticket.run).collect::<Vec<_>>(), ["other"]);

@@ -115,6 +115,20 @@ fn other_bytes_at_an_address_are_never_given_back() {
 }
 
 #[test]
+fn an_object_taken_away_while_it_is_read_is_not_there() {
+    let home = home();
+    let objects = Objects::of(home.path());
+    let (kind, content) = every_kind().pop().expect("a kind");
+    let place = objects.place(kind, &lay(home.path(), kind, &content));
+    let opened = crate::files::open_root(&place).expect("it is there");
+    assert!(!super::taken_away(&place, &opened), "control: it is where it was");
+    fs::rename(&place, home.path().join("aside")).expect("moved");
+    assert!(super::taken_away(&place, &opened));
+    lay(home.path(), kind, &content);
+    assert!(super::taken_away(&place, &opened), "another one is there now");
+}
+
+#[test]
 fn the_same_bytes_are_another_object_for_each_kind_and_mode() {
     let mut seen = BTreeMap::new();
     for kind in Kind::ALL {
