@@ -24,6 +24,7 @@ attempt("control link in the project", lambda: has("link-to-open"))
 fd = os.open("open.txt", os.O_RDONLY); sh("control descriptor", f"cat /proc/{os.getpid()}/fd/{fd}")
 
 sh("control descriptors", f"for f in /proc/[0-9]*/fd/*; do test -f $f && cat $f; done 2>/dev/null")
+os.close(fd)
 
 for p in [".env", ".env.local", "config/.env", "keys/private.pem"]:
     absolute = os.path.abspath(p)
