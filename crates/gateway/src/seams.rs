@@ -73,7 +73,7 @@ pub(crate) trait Trust: Send + Sync {
 
 impl Trust for Watch {
     fn holds(&self) -> bool {
-        Watch::holds(self)
+        Watch::holds_now(self)
     }
 }
 

@@ -31,6 +31,13 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// So many of them are a group of their own at once.
 const ENOUGH: usize = 256;
 
+/// Where the last group had so many that somebody waited for, others are on their way: it is worth
+/// waiting a little for them, and signing once for all.
+const SOME: usize = 4;
+/// How many are waited for then, and for how long.
+const MANY: usize = 32;
+const A_LITTLE: Duration = Duration::from_micros(500);
+
 /// What a buffer may keep between groups.
 const KEPT_BYTES: usize = 64 << 10;
 
@@ -88,8 +95,10 @@ struct Queued {
 struct State {
     queue: VecDeque<Queued>,
     bytes: usize,
-    /// Whether somebody waits for one of them.
-    awaited: bool,
+    /// How many of them somebody waits for.
+    awaited: usize,
+    /// While the writer waits for company: how many are enough.
+    enough: Option<usize>,
     closing: bool,
     failed: bool,
 }
@@ -98,7 +107,7 @@ impl State {
     /// Whether what is queued is written now.
     fn is_due(&self) -> bool {
         let much = self.queue.len() >= ENOUGH || self.bytes >= CROWDED_BYTES / 2;
-        self.awaited || self.closing || self.failed || much
+        self.awaited > 0 || self.closing || self.failed || much
     }
 }
 
@@ -146,11 +155,14 @@ impl Shared {
             return Err(Refused::Full(event, waiter));
         }
         state.bytes += event.len();
-        state.awaited |= !matches!(waiter, Waiter::Nobody);
+        state.awaited += usize::from(!matches!(waiter, Waiter::Nobody));
         // The time is taken under the lock, so that times in the file are in the file's order.
         state.queue.push_back(Queued { at: line::now(), event, waiter });
-        // The first one starts the writer's patience.
-        let wake = state.queue.len() == 1 || state.is_due();
+        let wake = match state.enough {
+            Some(enough) => state.awaited == enough || state.queue.len() == ENOUGH,
+            // The first one starts the writer's patience.
+            None => state.queue.len() == 1 || state.is_due(),
+        };
         drop(state);
         if wake {
             self.work.notify_one();
@@ -219,19 +231,31 @@ impl Shared {
     }
 
     /// Everything that waits, once something does and is due; `None` when there will be nothing more.
-    fn take(&self, into: &mut VecDeque<Queued>) -> Option<()> {
+    /// `last` is how many somebody waited for in the last group, and becomes that of this one.
+    fn take(&self, into: &mut VecDeque<Queued>, last: &mut usize) -> Option<()> {
         let state = self.lock();
         let idle = |state: &mut State| state.queue.is_empty() && !state.closing && !state.failed;
         let state = self.work.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
         let early = |state: &mut State| !state.is_due();
         let waited = self.work.wait_timeout_while(state, PATIENCE, early);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *last >= SOME && state.awaited > 0 {
+            let enough = (2 * *last).min(MANY);
+            state.enough = Some(enough);
+            let few = |state: &mut State| {
+                let much = state.queue.len() >= ENOUGH || state.awaited >= enough;
+                !much && !state.closing && !state.failed
+            };
+            let waited = self.work.wait_timeout_while(state, A_LITTLE, few);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            state.enough = None;
+        }
         if state.failed || state.queue.is_empty() {
             return None;
         }
         std::mem::swap(&mut state.queue, into);
         state.bytes = 0;
-        state.awaited = false;
+        *last = std::mem::take(&mut state.awaited);
         drop(state);
         self.announce_space();
         Some(())
@@ -255,8 +279,8 @@ impl Writer {
     /// file stays locked until the seal is in the machine log.
     pub(crate) fn work(mut self, shared: &Shared) -> Result<Self, Failure> {
         let mut group = VecDeque::new();
-        let mut lines = Vec::new();
-        while shared.take(&mut group).is_some() {
+        let (mut lines, mut awaited) = (Vec::new(), 0);
+        while shared.take(&mut group, &mut awaited).is_some() {
             let first = self.chain.seq;
             for queued in &group {
                 self.chain.append(&mut lines, &queued.at, &queued.event);

@@ -19,6 +19,9 @@ const FRESH: Duration = Duration::from_secs(1);
 /// system's clock: what was read of it is not remembered.
 const SETTLED: Duration = Duration::from_millis(100);
 
+/// A look of so short a time ago is as good as one that is under way.
+const NOW: Duration = Duration::from_millis(1);
+
 /// A bundle that was trusted, and the store that can say whether it still is.
 ///
 /// The project's three files and the store are looked at each time. They are read again when one of
@@ -38,6 +41,8 @@ pub struct Watch {
 struct Seen {
     at: Instant,
     stamps: Vec<Option<Stamp>>,
+    /// When these stamps were seen last.
+    looked: Instant,
 }
 
 /// What tells a file apart from its next state.
@@ -73,6 +78,19 @@ impl Watch {
         Self { store, bundle, paths, folders, seen: Mutex::default() }
     }
 
+    /// As [`Watch::holds`], for those who ask without end: a look that found nothing changed is good for a
+    /// millisecond, as if all who ask within it had asked at its beginning.
+    #[must_use]
+    pub fn holds_now(&self) -> bool {
+        {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if seen.as_ref().is_some_and(|seen| seen.looked.elapsed() < NOW) {
+                return true;
+            }
+        }
+        self.holds()
+    }
+
     /// Whether the bundle is still what a person said yes to, as [`Store::still`] has it.
     #[must_use]
     pub fn holds(&self) -> bool {
@@ -81,8 +99,10 @@ impl Watch {
         let folders = self.folders.iter().map(|path| Some(stamp(path)?.map(Stamp::of_folder)));
         let stamps: Option<Vec<_>> = self.paths.iter().map(|p| stamp(p)).chain(folders).collect();
         if let Some(stamps) = &stamps {
-            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if seen.as_ref().is_some_and(|s| s.at.elapsed() < FRESH && s.stamps == *stamps) {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let same = |s: &&mut Seen| s.at.elapsed() < FRESH && s.stamps == *stamps;
+            if let Some(seen) = seen.as_mut().filter(same) {
+                seen.looked = seen.looked.max(begun);
                 return true;
             }
         }
@@ -99,7 +119,7 @@ impl Watch {
         };
         // As they were before they were read: what changed since shows in the next stamps.
         let seen = stamps.filter(|stamps| holds && settled(stamps));
-        let seen = seen.map(|stamps| Seen { at: begun, stamps });
+        let seen = seen.map(|stamps| Seen { at: begun, looked: begun, stamps });
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
         holds
     }

@@ -2,6 +2,7 @@
 //! bytes or the machine's rules are others, a new session takes over, and the old one is drained and
 //! sealed. A folder that is not trusted starts, contacts and resolves nothing.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use crate::{Error, Plan, live};
 /// Why nothing is served may lie outside the files that are looked at (a program, a pinned skill): it
 /// is asked again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
+/// A look at the files of so short a time ago is as good as one that is under way.
+const LATELY: Duration = Duration::from_millis(1);
 /// How often the record's size and the files are looked at while nobody asks.
 const LOOK: Duration = Duration::from_secs(2);
 /// Bytes of a session's record; then another takes over.
@@ -39,6 +42,26 @@ struct Now {
     print: Option<Print>,
     at: Instant,
     standing: Standing,
+    /// When the files were last found to be the same.
+    looked: Mutex<Option<Instant>>,
+}
+
+impl Now {
+    fn new(print: Option<Print>, standing: Standing) -> Self {
+        Self { print, at: Instant::now(), standing, looked: Mutex::default() }
+    }
+
+    /// Whether the files are as they were, within the last millisecond.
+    fn is_same(&self, project: &Path, home: &Path) -> bool {
+        let begun = Instant::now();
+        let looked = || self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked().is_some_and(|at| begun.saturating_duration_since(at) < LATELY) {
+            return true;
+        }
+        let same = self.print.as_ref().is_some_and(|print| print.holds(project, home));
+        *looked() = same.then_some(begun);
+        same
+    }
 }
 
 #[derive(Clone)]
@@ -63,7 +86,7 @@ impl Drop for Connected {
 impl Served {
     /// Reads nothing yet. Looks after itself for as long as it lives, on this runtime.
     pub(super) fn new(wish: Wish) -> Arc<Self> {
-        let now = Now { print: None, at: Instant::now(), standing: Standing::Unseen };
+        let now = Now::new(None, Standing::Unseen);
         let served = Arc::new(Self {
             wish,
             now: RwLock::new(now),
@@ -129,8 +152,7 @@ impl Served {
     fn standing(&self) -> Option<Result<Use, Arc<Refused>>> {
         let now = self.read();
         let request = &self.wish.request;
-        let same =
-            || now.print.as_ref().is_some_and(|print| print.holds(&request.project, &request.home));
+        let same = || now.is_same(&request.project, &request.home);
         match &now.standing {
             Standing::Over(refused) => Some(Err(Arc::clone(refused))),
             Standing::Open(open) if same() => open.enter().map(Ok),
@@ -191,7 +213,7 @@ impl Served {
                 self.drain(Arc::clone(open), Ending::new(EndedBy::Stopped, "before it began"));
                 return;
             }
-            *now = Now { print: Some(print), at: Instant::now(), standing: standing.clone() };
+            *now = Now::new(Some(print), standing.clone());
         }
         if !other {
             return;

@@ -69,6 +69,28 @@ fn each_file_and_folder_is_looked_at() {
 }
 
 #[test]
+fn a_look_is_good_for_a_millisecond_and_no_longer() {
+    let (scene, watch) = watched();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    // On a busy machine the millisecond may be over before the second look: then once more.
+    let looked_once = || {
+        assert!(watch.holds());
+        let begun = watch.seen.lock().unwrap().as_ref().map(|seen| seen.looked);
+        assert!(watch.holds_now());
+        begun.is_some() && watch.seen.lock().unwrap().as_ref().map(|seen| seen.looked) == begun
+    };
+    while !looked_once() {
+        assert!(Instant::now() < deadline);
+    }
+    std::fs::remove_file(scene.path("ringfence.lock")).unwrap();
+    let removed = Instant::now();
+    while watch.holds_now() {
+        assert!(removed.elapsed() < Duration::from_secs(1));
+    }
+    assert!(!watch.holds_now());
+}
+
+#[test]
 fn what_has_just_changed_is_not_remembered() {
     let (scene, watch) = watched();
     let text = std::fs::read_to_string(scene.path("ringfence.toml")).unwrap();
