@@ -133,6 +133,8 @@ async fn exchange(
 struct Reads;
 
 impl Browser for Reads {
+    fn tell(&self, _words: &str) {}
+
     fn prepare(&self, _fixed: bool) -> Boxed<'_, Result<Box<dyn Visit>, String>> {
         Box::pin(std::future::ready(Ok(Box::new(OneVisit) as Box<dyn Visit>)))
     }

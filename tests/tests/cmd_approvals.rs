@@ -199,3 +199,67 @@ fn an_unknown_question_is_an_error_that_says_what_to_type() {
         }
     });
 }
+
+#[test]
+fn nothing_that_somebody_wrote_into_the_database_acts_on_a_terminal() {
+    each_user(|who| {
+        let project = project(who, &asking(""), &call("{}"));
+        let run = start(&project);
+        let question = waiting(&project, 1).remove(0);
+        let id = text(&question, "id").to_owned();
+        let poison = r#"
+import json, sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+bad = "\x1b[2J\x1b]0;x\x07\x9b31m\r\u202eevil"
+row = db.execute("SELECT ticket, digest FROM approval_questions").fetchone()
+ticket = json.loads(row[0])
+for standing in ("pending", "denied"):
+    for key in ticket:
+        if isinstance(ticket[key], str) and key != "expires":
+            ticket[key] = bad + standing
+    columns = {"id": bad + standing, "run": bad, "standing": standing, "digest": bad, "created_ms": 1,
+        "expires_ms": 1 << 60, "ticket": json.dumps(ticket), "arguments": bad, "characters": 3,
+        "answered_by": bad, "channel": bad, "reason": bad, "answered_ms": 1, "other_params": bad}
+    names = ", ".join(columns)
+    marks = ", ".join("?" * len(columns))
+    db.execute(f"INSERT INTO approval_questions ({names}) VALUES ({marks})", list(columns.values()))
+db.execute("UPDATE approval_questions SET answered_by = ?, channel = ? WHERE id = ?", (bad, bad, sys.argv[2]))
+db.commit()
+"#;
+        let database = project.state().join("state.db").display().to_string();
+        project.shell(&[PYTHON, "-c", poison, &database, &id]).ok().done();
+        let bad = "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\r\u{202e}evil";
+        let (pending, denied) = (format!("{bad}pending"), format!("{bad}denied"));
+        for words in [
+            vec!["list"],
+            vec!["list", "--all"],
+            vec!["list", "--all", "--json"],
+            vec!["show", &id],
+            vec!["show", &pending],
+            vec!["show", &denied],
+            vec!["show", &denied, "--full"],
+            vec!["show", &denied, "--json"],
+            vec!["approve", &pending],
+            vec!["approve", &denied],
+            vec!["approve", &denied, "--yes", "--digest", "sha256:0"],
+            vec!["deny", &pending],
+            vec!["deny", &denied],
+        ] {
+            let all = [&["approvals"], &words[..]].concat();
+            let output = project.ringfence(&all);
+            let said = format!("{}{}", output.stdout, output.stderr);
+            let acts = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+            assert!(!said.contains(acts), "{words:?}: {said:?}");
+        }
+        let list = project.ringfence(&["approvals", "list"]).ok().stdout;
+        assert!(list.contains("\\u{1b}[2J") && list.contains("\\u{202e}evil"), "control: {list}");
+        // Nor is anything said yes to that was not asked.
+        project
+            .ringfence(&["approvals", "approve", &pending])
+            .expect(1)
+            .says(&["cannot be read"])
+            .done();
+        approve(&project, &question);
+        Project::cases(run.finish().ok()).answered("case");
+    });
+}

@@ -55,6 +55,26 @@ fn marker(project: &Project) -> String {
     format!("marker-{}", name.trim_start_matches("ringfence-"))
 }
 
+/// Another folder beside the project, with this bundle and this file of the project's, trusted.
+pub(crate) fn beside(project: &Project, manifest: &str, file: &str) -> std::path::PathBuf {
+    let other = project.root().join("other");
+    std::fs::create_dir_all(other.join("src/deep")).expect("our own folder");
+    std::fs::create_dir(other.join(".ringfence")).expect("our own folder");
+    std::fs::write(other.join(".ringfence/ringfence.toml"), manifest).expect("our own file");
+    std::fs::copy(project.path().join(file), other.join(file)).expect("a copy");
+    project.who().own(&other);
+    let there = other.display().to_string();
+    let program = project.program().display().to_string();
+    let at = |words: &[&str]| {
+        project.shell(&[&[program.as_str(), "-C", there.as_str()], words].concat()).ok()
+    };
+    at(&["lock"]).done();
+    let digest = at(&["trust", "--preview", "--json"]).json();
+    let digest = digest["review_digest"].as_str().expect("a digest").to_owned();
+    at(&["trust", "--yes", "--consented", &digest]).done();
+    other
+}
+
 fn ready(who: Who, up: &Upstream) -> (Project, String) {
     let project = Project::new(who);
     project.python();
@@ -191,23 +211,9 @@ fn a_client_s_roots_say_which_folder_is_meant() {
     each_user(|who| {
         let up = Upstream::new();
         let (project, marker) = ready(who, &up);
-        let other = project.root().join("other");
-        let below = other.join("src/deep");
-        std::fs::create_dir_all(&below).expect("our own folder");
         let manifest = two(&marker, &up.url()).replace("servers.mirror", "servers.other");
-        std::fs::create_dir(other.join(".ringfence")).expect("our own folder");
-        std::fs::write(other.join(".ringfence/ringfence.toml"), manifest).expect("our own file");
-        std::fs::copy(project.path().join("mirror.py"), other.join("mirror.py")).expect("a copy");
-        who.own(&other);
-        let there = other.display().to_string();
-        let program = project.program().display().to_string();
-        let at = |words: &[&str]| {
-            project.shell(&[&[program.as_str(), "-C", there.as_str()], words].concat()).ok()
-        };
-        at(&["lock"]).done();
-        let digest = at(&["trust", "--preview", "--json"]).json();
-        let digest = digest["review_digest"].as_str().expect("a digest").to_owned();
-        at(&["trust", "--yes", "--consented", &digest]).done();
+        let other = beside(&project, &manifest, "mirror.py");
+        let below = other.join("src/deep");
 
         let uri = |folder: &std::path::Path| format!("file://{}", folder.display());
         let seen = |uris: &[String], words: &[&str]| {

@@ -1,6 +1,6 @@
 //! `ringfence spend`
 
-use ringfence_tests::{Ledger, Postgres, Project, each_user};
+use ringfence_tests::{Ledger, PYTHON, Postgres, Project, each_user};
 
 #[test]
 fn it_shows_what_is_spent_and_what_is_left() {
@@ -76,4 +76,40 @@ fn the_ledger_of_many_hosts_is_named_by_the_machine_alone() {
     project.manifest("version = 1\n[state]\nurl_ref = \"LEDGER_AT\"\n");
     let said = project.ringfence(&["validate"]).expect(1);
     assert!(said.stdout.contains("state") || said.stderr.contains("state"), "{said:?}");
+}
+
+#[test]
+fn nothing_that_somebody_wrote_into_the_ledger_acts_on_a_terminal() {
+    each_user(|who| {
+        let project = Project::new(who);
+        let ledger = Ledger::of(&project, None);
+        assert_eq!(ledger.spend("run-a", "0.50 1.00 -", "0.05", "4", 1).said().len(), 3);
+        let poison = r#"
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+bad = "\x1b[2J\x1b]0;x\x07\x9b31m\r\u202eevil"
+db.execute("UPDATE spend_calls SET who = ?, run = ?, day = ?, server = ?, tool = ?, result = ?", (bad,) * 6)
+db.execute("UPDATE spend_scopes SET who = ?, period = ?||kind", (bad, bad))
+db.execute("UPDATE spend_holders SET who = ?, day = ?", (bad, "9" + bad))
+db.commit()
+"#;
+        let database = project.state().join("state.db").display().to_string();
+        project.shell(&[PYTHON, "-c", poison, &database]).ok().done();
+        let bad = "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\r\u{202e}evil";
+        for words in [
+            vec!["spend"],
+            vec!["spend", "--json"],
+            vec!["spend", "--run", bad],
+            vec!["spend", "--did", bad],
+            vec!["spend", "--since", bad],
+        ] {
+            let output = project.ringfence(&words);
+            let said = format!("{}{}", output.stdout, output.stderr);
+            let acts = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+            assert!(!said.contains(acts), "{words:?}: {said:?}");
+        }
+        let shown = project.ringfence(&["spend"]).ok();
+        assert!(shown.stdout.contains("\\u{1b}[2J"), "control: {}", shown.stdout);
+        assert!(shown.stderr.contains("\\u{202e}evil"), "control: {}", shown.stderr);
+    });
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use ed25519_dalek::{Signer as _, SigningKey, pkcs8::DecodePrivateKey as _};
-use ringfence_tests::{Cases, Project, Who, each_user, repository};
+use ringfence_tests::{Cases, Project, TestNet, Who, each_user, repository};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -637,6 +637,148 @@ fn the_reference_endpoint_verifies_decides_and_signs() {
             project
                 .events()
                 .has("approval_answered", &[("channel", "webhook"), ("by", &office.key)]);
+        }
+    });
+}
+
+#[test]
+fn whatever_goes_on_beside_the_arguments_is_shown_bound_and_in_the_record() {
+    each_user(|who| {
+        let beside = json!({
+            "_meta": { "x/account": "of another \u{1b}[2J\u{202e}", "progressToken": 1 },
+            "task": { "ttl": 60000 },
+            "unheard": "of",
+        });
+        let mut params = json!({ "name": "raw", "arguments": { "n": 1 } });
+        for (key, value) in beside.as_object().expect("an object") {
+            params[key] = value.clone();
+        }
+        let message = |id: u8, params: &Value| json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        let plain = json!({ "name": "raw", "arguments": { "n": 1 } });
+        let script = format!(
+            "from agent import *\nm = Mcp('mirror')\nm.send('plain', {:?}.encode())\n\
+             m.send('beside', open('beside.json', 'rb').read())\n",
+            message(1, &plain).to_string()
+        );
+        let project = project(who, &asking(""), &script);
+        project.file("beside.json", message(2, &params).to_string());
+        let run = start(&project);
+        let first = waiting(&project, 1).remove(0);
+        assert_eq!(text(&first, "other_params"), "{}");
+        let shown = project.ringfence(&["approvals", "show", text(&first, "id")]).ok().stdout;
+        assert!(!shown.contains("sent beside them"), "control: {shown}");
+        approve(&project, &first);
+        let second = loop {
+            let next = waiting(&project, 1).remove(0);
+            if text(&next, "id") != text(&first, "id") {
+                break next;
+            }
+        };
+        assert_eq!(text(&first, "arguments"), text(&second, "arguments"));
+        let exact: Value = serde_json::from_str(text(&second, "other_params")).expect("JSON");
+        assert_eq!(exact, beside, "all of it, exactly");
+        let shown = project.ringfence(&["approvals", "show", text(&second, "id")]).ok().stdout;
+        for part in ["sent beside them (", "x/account", "\\u001b[2J", "\\u{202e}", "ttl", "unheard"]
+        {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+        assert!(!shown.contains('\u{1b}') && !shown.contains('\u{202e}'), "{shown}");
+        approve(&project, &second);
+        let cases = Project::cases(run.finish().ok());
+        cases.answered("plain");
+        cases.answered("beside");
+        assert!(cases.body("beside").contains("unheard"), "control: {}", cases.body("beside"));
+        let events = project.events();
+        let calls = events.with("call_decided", &[("tool", "raw")]);
+        assert!(calls[0].get("other_params").is_none_or(Value::is_null), "{calls:?}");
+        assert!(text(calls[1], "other_params").starts_with("sha256:"), "{calls:?}");
+        assert_eq!(text(calls[0], "arguments"), text(calls[1], "arguments"));
+    });
+}
+
+#[test]
+fn a_question_that_a_run_leaves_behind_is_answered_in_its_record() {
+    each_user(|who| {
+        let script = "from agent import *\nimport threading\n\
+            for n in range(3):\n    \
+            threading.Thread(target=lambda: Mcp('mirror').call('case', 'raw', {}), daemon=True).start()\n\
+            while not os.path.exists('go'):\n    time.sleep(0.01)\nos._exit(0)\n";
+        let project = project(who, &asking(""), script);
+        let run = start(&project);
+        let all = waiting(&project, 3);
+        project.ringfence(&["approvals", "deny", text(&all[0], "id")]).ok().done();
+        project.file("go", "");
+        run.finish().ok().done();
+        let events = project.events();
+        let ids = |kind: &str, fields: &[(&str, &str)]| {
+            let mut ids: Vec<String> = events
+                .with(kind, fields)
+                .iter()
+                .map(|it| text(it, "question").to_owned())
+                .collect();
+            ids.sort();
+            ids
+        };
+        assert_eq!(ids("approval_asked", &[]).len(), 3);
+        assert_eq!(ids("approval_asked", &[]), ids("approval_answered", &[]), "each, once");
+        assert_eq!(ids("approval_answered", &[("answer", "denied")]).len(), 1, "control");
+        assert_eq!(ids("approval_answered", &[("answer", "withdrawn")]).len(), 2);
+        project.ringfence(&["audit", "verify"]).ok().done();
+        assert!(project.ringfence(&["approvals", "list"]).ok().stdout.is_empty());
+    });
+}
+
+#[test]
+fn a_webhook_over_tls_is_believed_by_the_certificates_of_this_machine_alone() {
+    each_user(|who| {
+        let zone = [
+            ("approve.example.com", json!([TestNet::PUBLIC])),
+            ("approve.example.net", json!([TestNet::PUBLIC])),
+        ];
+        for (what, url, certified, decides) in [
+            ("its own name", "https://approve.example.com/hook?token=s3cret", true, true),
+            ("nobody vouches for it", "https://approve.example.com/hook", false, false),
+            ("another name", "https://approve.example.net/hook", true, false),
+        ] {
+            let net = TestNet::new(who, &zone);
+            let mut project = Project::new(who);
+            project.python();
+            project.file("case.py", call("{\"n\": 1}"));
+            let office = Approver::new(&project, "office");
+            let timeout = if decides { "" } else { "timeout_seconds = 4" };
+            project.manifest(&notified(timeout, &[&office.key]));
+            project.lock();
+            project.trust();
+            project.env("CASE_WEBHOOK", url);
+            if certified {
+                project.env("SSL_CERT_FILE", &net.certificate().display().to_string());
+            }
+            net.host(&mut project);
+            net.authority(&json!({}));
+            let run = start(&project);
+            let mut question = waiting(&project, 1).remove(0);
+            if decides {
+                question["question"] = question["id"].clone();
+                net.authority(&json!({ "decision": office.decide(&question, "approve") }));
+            }
+            let cases = Project::cases(run.finish().ok());
+            let events = project.events();
+            let asked = "POST https://approve.example.com/hook";
+            if decides {
+                cases.answered("case");
+                net.saw("asked", asked);
+                let fields = [("answer", "approved"), ("channel", "webhook")];
+                events.has("approval_answered", &fields);
+                events.lacks("approval_unheard", &[]);
+            } else {
+                cases.not_answered("case");
+                net.saw_no("asked", "/hook");
+                assert!(net.sightings().iter().any(|it| it.kind == "tls"), "{what}: it was tried");
+                let unheard = events.with("approval_unheard", &[]);
+                assert!(text(unheard[0], "reason").contains("TLS"), "{what}: {unheard:?}");
+                events.has("approval_answered", &[("answer", "timed_out")]);
+            }
+            assert!(!project.events_text().contains("s3cret"), "{what}");
         }
     });
 }

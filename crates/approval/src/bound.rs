@@ -5,11 +5,11 @@ use sha2::{Digest as _, Sha256};
 use crate::Question;
 
 /// Before everything else, so that no digest of another kind is taken for one of these.
-const DOMAIN: &str = "ringfence approval v1";
+const DOMAIN: &str = "ringfence approval v2";
 
 /// SHA-256 over everything that a yes to this question is bound to: `sha256:` and 64 hexadecimal
 /// digits. Each part stands behind its length (8 bytes, big-endian), so that no two questions give the
-/// same bytes; the arguments go in as text, so that numbers that a double cannot tell apart do not.
+/// same bytes; arguments and other parameters go in as text, so that numbers that a double cannot tell apart do not.
 #[must_use]
 pub fn digest(question: &Question, run: &str, nonce: &str) -> String {
     use std::fmt::Write as _;
@@ -20,6 +20,7 @@ pub fn digest(question: &Question, run: &str, nonce: &str) -> String {
         server_digest,
         tool_digest,
         arguments,
+        other_params,
         ruleset,
         rule,
         call,
@@ -39,6 +40,7 @@ pub fn digest(question: &Question, run: &str, nonce: &str) -> String {
         &call,
         caller,
         arguments,
+        other_params,
     ];
     let mut hash = Sha256::new();
     for part in parts {
@@ -64,6 +66,7 @@ pub(crate) mod tests {
             server_digest: "sha256:s".into(),
             tool_digest: "sha256:t".into(),
             arguments: r#"{"amount":100.00}"#.into(),
+            other_params: "{}".into(),
             ruleset: "sha256:r".into(),
             rule: "[[approvals.require]] pay send".into(),
             call: 7,
@@ -75,12 +78,13 @@ pub(crate) mod tests {
     fn every_part_is_in_it() {
         let base = digest(&question(), "run", "nonce");
         assert_eq!(base, digest(&question(), "run", "nonce"), "control: the same is the same");
-        let changes: [fn(&mut Question); 9] = [
+        let changes: [fn(&mut Question); 10] = [
             |q| q.server = "pa".into(),
             |q| q.tool = "ysend".into(),
             |q| q.server_digest.push('x'),
             |q| q.tool_digest.push('x'),
             |q| q.arguments = r#"{"amount":100.0}"#.into(),
+            |q| q.other_params = r#"{"_meta":{"to":"elsewhere"}}"#.into(),
             |q| q.ruleset.push('x'),
             |q| q.rule.push('x'),
             |q| q.call = 8,

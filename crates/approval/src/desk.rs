@@ -1,5 +1,7 @@
 //! Asks, waits, and gives out what was answered, once.
 
+mod register;
+
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
 
+use self::register::Register;
 use crate::poke::Ear;
 use crate::{
     Answer, Approved, Approver, Boxed, Error, OnTimeout, Question, Questions, Said, Standing,
@@ -23,7 +26,7 @@ use crate::{
 
 /// Questions of one run that wait at once; the next is refused at once.
 pub const MOST_PENDING: usize = 32;
-/// Bytes of arguments that are put before a person.
+/// Bytes of arguments and other parameters that are put before a person.
 const MOST_BYTES: usize = 1 << 20;
 /// How often the database is looked at when nothing was heard: answers from another host.
 const LOOK: Duration = Duration::from_secs(2);
@@ -60,7 +63,7 @@ pub struct Desk {
     questions: Questions,
     run: String,
     project: String,
-    recorder: Recorder,
+    register: Register,
     timeout: Duration,
     on_timeout: OnTimeout,
     channels: Vec<Arc<dyn Channel>>,
@@ -98,7 +101,7 @@ impl Desk {
             questions,
             run,
             project,
-            recorder,
+            register: Register::new(recorder),
             timeout,
             on_timeout,
             channels,
@@ -108,11 +111,13 @@ impl Desk {
         })
     }
 
-    /// Withdraws whatever still waits, at the end of the run.
+    /// Withdraws whatever still waits, at the end of the run: in the record, before it is sealed, and in
+    /// the database.
     ///
     /// # Errors
     /// [`Error::State`].
     pub async fn close(&self) -> Result<(), Error> {
+        self.register.close();
         self.listening.abort();
         self.questions.end_all(&self.run).await
     }
@@ -124,7 +129,7 @@ impl Desk {
         if before >= MOST_PENDING {
             return unasked(format!("{MOST_PENDING} questions of this run wait already"));
         }
-        if question.arguments.len() > MOST_BYTES {
+        if question.arguments.len().saturating_add(question.other_params.len()) > MOST_BYTES {
             return unasked("its arguments are longer than a person can be shown".into());
         }
         let ticket = Ticket::new(&question, &self.run, &self.project, self.timeout)?;
@@ -140,21 +145,23 @@ impl Desk {
             digest: ticket.digest.clone(),
             expires: ticket.expires.clone(),
         };
-        if let Err(error) = self.recorder.commit(asked).await {
-            return unasked(format!("the record cannot be written: {error}"));
+        // From here on it is in the record, and whatever happens to this call, so is its answer.
+        let mut withdrawal = Withdrawal { desk: self, ticket: &ticket, kept: false };
+        match self.register.ask(&ticket, asked).await {
+            Ok(true) => {}
+            Ok(false) => return unasked("the run ends".into()),
+            Err(error) => return unasked(format!("the record cannot be written: {error}")),
         }
         let mut heard = self.heard.clone();
         heard.mark_unchanged();
         let lasts = i64::try_from(self.timeout.as_millis()).unwrap_or(i64::MAX);
-        let mut withdrawal = Withdrawal { desk: self, ticket: &ticket, armed: true };
+        withdrawal.kept = true;
         if let Err(error) = self.questions.put(&ticket, lasts).await {
-            withdrawal.armed = false;
             let reason = error.to_string();
             self.note(&ticket, "failed", None, Some(reason.clone())).await;
             return unasked(reason);
         }
         let answer = self.wait(&ticket, end, &mut heard).await;
-        withdrawal.armed = false;
         if answer.is_err() {
             // Whatever was wrong: no later answer is to look like one that counts.
             let _ = self.questions.end(&ticket, Standing::Withdrawn).await;
@@ -166,8 +173,9 @@ impl Desk {
             Err(error) => ("failed", None, Some(error.to_string())),
         };
         if !self.note(&ticket, word, who, reason).await {
-            return unasked("the record cannot be written".into());
+            return unasked("the record cannot be written, or the run ends".into());
         }
+        withdrawal.kept = false;
         let id = ticket.id.clone();
         Ok(match answer? {
             Settled::Approved(Answer { by, channel, .. }) => {
@@ -216,7 +224,8 @@ impl Desk {
             let Ok(kept) = self.questions.get(&ticket.id).await else { continue };
             let answer = |verdict| Answer {
                 verdict,
-                by: kept.by.clone().unwrap_or_default(),
+                // The database may be shared, and is not believed in what it spells.
+                by: shown(kept.by.as_deref().unwrap_or_default(), 200),
                 channel: channel(kept.channel.as_deref()),
                 reason: kept.reason.clone(),
             };
@@ -236,7 +245,7 @@ impl Desk {
         }
     }
 
-    /// Whether it is on disk.
+    /// Whether it is on disk as the answer to this question, which has one.
     async fn note(
         &self,
         ticket: &Ticket,
@@ -252,7 +261,7 @@ impl Desk {
             by: who.map(|answer| answer.by.clone()),
             reason: reason.map(|text| shown(&text, 1000)),
         };
-        self.recorder.commit(event).await.is_ok()
+        self.register.answer(ticket, event).await.unwrap_or(false)
     }
 }
 
@@ -322,24 +331,16 @@ impl Drop for Place {
 struct Withdrawal<'d> {
     desk: &'d Desk,
     ticket: &'d Ticket,
-    armed: bool,
+    /// It may stand in the database.
+    kept: bool,
 }
 
 impl Drop for Withdrawal<'_> {
     fn drop(&mut self) {
-        if !self.armed {
+        self.desk.register.withdraw(self.ticket);
+        if !self.kept {
             return;
         }
-        let event = Event::ApprovalAnswered {
-            question: self.ticket.id.clone(),
-            digest: self.ticket.digest.clone(),
-            answer: "withdrawn".into(),
-            channel: "none".into(),
-            by: None,
-            reason: Some("nobody waited for the answer any more".into()),
-        };
-        // A record that fails ends the run by itself.
-        let _ = self.desk.recorder.note(event);
         let (questions, ticket) = (self.desk.questions.clone(), self.ticket.clone());
         // Where the runtime is gone, the end of the run has withdrawn all of them.
         if let Ok(runtime) = Handle::try_current() {

@@ -43,6 +43,10 @@ pub struct Question {
     pub tool_digest: String,
     /// The arguments, as the text that would be sent on.
     pub arguments: String,
+    /// The other members of the request's parameters (`_meta`, `task`, a client's answers in a later
+    /// round, and whatever else is sent on), as the text that would be sent on: an object, `{}`
+    /// without any.
+    pub other_params: String,
     /// Digest of the ruleset.
     pub ruleset: String,
     /// The rule that asks for it, as a person reads it.

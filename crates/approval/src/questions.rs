@@ -26,6 +26,7 @@ const SCHEMA: Schema = Schema {
             answered_ms BIGINT
         )",
         "CREATE INDEX approval_questions_run ON approval_questions (run, standing)",
+        "ALTER TABLE approval_questions ADD COLUMN other_params TEXT NOT NULL DEFAULT ''",
     ],
 };
 
@@ -84,7 +85,8 @@ pub struct Answer {
 /// A question as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Kept {
-    /// The question. Once it is settled, its arguments may be the first 4,096 characters only.
+    /// The question. Once it is settled, its arguments and its other parameters may be the first 4,096
+    /// characters only.
     #[serde(flatten)]
     pub ticket: Ticket,
     /// How it stands.
@@ -110,8 +112,8 @@ pub struct Questions {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT standing, ticket, arguments, characters, answered_by, channel, reason \
-             FROM approval_questions ",
+            "SELECT standing, ticket, arguments, characters, answered_by, channel, reason, \
+             other_params FROM approval_questions ",
             $rest
         )
     };
@@ -155,16 +157,21 @@ impl Questions {
         Ok(kept)
     }
 
-    /// One.
+    /// One. While it waits, its digest is over what it says, so that whoever looks at it and says yes
+    /// to the digest says yes to what they saw, whoever else writes into the database.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::State`].
+    /// [`Error::Unknown`], [`Error::Unreadable`], [`Error::State`].
     pub async fn get(&self, id: &str) -> Result<Kept, Error> {
         let mut tx = self.db.read().await?;
         let rows = tx.query(select!("WHERE id = $1"), &[id.into()]).await?;
         tx.rollback().await?;
         let row = rows.first().ok_or_else(|| Error::Unknown(shown(id)))?;
-        kept(row)
+        let kept = kept(row)?;
+        if kept.ticket.id != id || kept.standing == Standing::Pending && !kept.ticket.is_whole() {
+            return Err(Error::Unreadable(format!("question {}", shown(id))));
+        }
+        Ok(kept)
     }
 
     /// Answers a question that waits: the first answer counts, and no later one. `digest` is what
@@ -176,7 +183,8 @@ impl Questions {
     pub async fn answer(&self, id: &str, digest: &str, answer: &Answer) -> Result<Kept, Error> {
         let found = self.get(id).await?;
         if found.ticket.digest != digest {
-            return Err(Error::OtherDigest { id: shown(id), digest: found.ticket.digest });
+            let digest = shown(&found.ticket.digest);
+            return Err(Error::OtherDigest { id: shown(id), digest });
         }
         let standing = match answer.verdict {
             Verdict::Approve => Standing::Approved,
@@ -215,7 +223,8 @@ impl Questions {
 
     /// Keeps a new question, and lets go of old ones.
     pub(crate) async fn put(&self, ticket: &Ticket, lasts_ms: i64) -> Result<(), Error> {
-        let bare = Ticket { arguments: String::new(), ..ticket.clone() };
+        let empty = String::new;
+        let bare = Ticket { arguments: empty(), other_params: empty(), ..ticket.clone() };
         // A ticket is text and numbers.
         let text = serde_json::to_string(&bare).unwrap_or_default();
         let characters = i64::try_from(ticket.arguments.chars().count()).unwrap_or(i64::MAX);
@@ -235,7 +244,8 @@ impl Questions {
         .await?;
         tx.execute(
             "INSERT INTO approval_questions (id, run, standing, digest, created_ms, expires_ms, \
-             ticket, arguments, characters) VALUES ($1, $2, 'pending', $3, $4, $5, $6, $7, $8)",
+             ticket, arguments, characters, other_params) \
+             VALUES ($1, $2, 'pending', $3, $4, $5, $6, $7, $8, $9)",
             &[
                 ticket.id.as_str().into(),
                 ticket.run.as_str().into(),
@@ -245,6 +255,7 @@ impl Questions {
                 text.into(),
                 ticket.arguments.as_str().into(),
                 characters.into(),
+                ticket.other_params.as_str().into(),
             ],
         )
         .await?;
@@ -266,7 +277,8 @@ impl Questions {
     pub(crate) async fn end_all(&self, run: &str) -> Result<(), Error> {
         let mut tx = self.db.write().await?;
         tx.execute(
-            "UPDATE approval_questions SET standing = 'withdrawn', arguments = substr(arguments, 1, 4096) \
+            "UPDATE approval_questions SET standing = 'withdrawn', \
+             arguments = substr(arguments, 1, 4096), other_params = substr(other_params, 1, 4096) \
              WHERE run = $1 AND standing IN ('pending', 'approved')",
             &[run.into()],
         )
@@ -278,8 +290,9 @@ impl Questions {
         let mut tx = self.db.write().await?;
         let changed = tx
             .execute(
-                "UPDATE approval_questions SET standing = $1, arguments = substr(arguments, 1, 4096) \
-                 WHERE id = $2 AND digest = $3 AND standing = $4",
+                "UPDATE approval_questions SET standing = $1, \
+                 arguments = substr(arguments, 1, 4096), \
+                 other_params = substr(other_params, 1, 4096) WHERE id = $2 AND digest = $3 AND standing = $4",
                 &[
                     to.word().into(),
                     ticket.id.as_str().into(),
@@ -297,7 +310,7 @@ impl Questions {
 fn words(standing: Standing, kept: &Kept) -> String {
     let word = standing.word().replace('_', " ");
     match (&kept.by, &kept.channel) {
-        (Some(by), Some(channel)) => format!("{word} (by {by}, {channel})"),
+        (Some(by), Some(channel)) => format!("{word} (by {}, {})", shown(by), shown(channel)),
         _ => word,
     }
 }
@@ -315,6 +328,7 @@ fn kept(row: &Row) -> Result<Kept, Error> {
     let mut ticket: Ticket =
         serde_json::from_str(row.text(1)?).map_err(|_| damaged("a question"))?;
     ticket.arguments = row.text(2)?.to_owned();
+    ticket.other_params = row.text(7)?.to_owned();
     Ok(Kept {
         ticket,
         standing,

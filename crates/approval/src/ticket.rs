@@ -31,6 +31,9 @@ pub struct Ticket {
     pub tool_digest: String,
     /// The arguments, as the text that would be sent on.
     pub arguments: String,
+    /// The other parameters, as the text that would be sent on; `{}` without any.
+    #[serde(default)]
+    pub other_params: String,
     /// Digest of the ruleset.
     pub ruleset: String,
     /// The rule that asks for it.
@@ -73,6 +76,7 @@ impl Ticket {
             server_digest: question.server_digest.clone(),
             tool_digest: question.tool_digest.clone(),
             arguments: question.arguments.clone(),
+            other_params: question.other_params.clone(),
             ruleset: question.ruleset.clone(),
             rule: question.rule.clone(),
             call: question.call,
@@ -91,23 +95,53 @@ impl Ticket {
         u64::try_from(expires.as_second() - jiff::Timestamp::now().as_second()).unwrap_or(0)
     }
 
+    /// What was asked.
+    #[must_use]
+    pub fn question(&self) -> Question {
+        Question {
+            server: self.server.clone(),
+            tool: self.tool.clone(),
+            server_digest: self.server_digest.clone(),
+            tool_digest: self.tool_digest.clone(),
+            arguments: self.arguments.clone(),
+            other_params: self.other_params.clone(),
+            ruleset: self.ruleset.clone(),
+            rule: self.rule.clone(),
+            call: self.call,
+            caller: self.caller.clone(),
+        }
+    }
+
+    /// Whether its digest is over what it says: what is shown is what is said yes to.
+    pub(crate) fn is_whole(&self) -> bool {
+        digest(&self.question(), &self.run, &self.nonce) == self.digest
+    }
+
     /// It as a person sees it, line by line, nothing in it that a terminal acts on. Of the arguments
-    /// at most `most` characters, of everything else `other`; what is cut says so.
+    /// and of the other parameters, where there are any, at most `most` characters, of everything else
+    /// `other`; what is cut says so.
     #[must_use]
     pub fn lines(&self, most: usize, other: usize) -> Vec<String> {
         let row = |name: &str, text: &str| format!("{name:<10} {}", shown(text, other));
-        let characters = self.arguments.chars().count();
-        let arguments = format!("arguments ({characters} characters)");
-        vec![
+        let mut lines = vec![
             row("question", &self.id),
             row("call", &format!("{}: {}", self.server, self.tool)),
-            format!("{arguments}:"),
-            format!("  {}", shown(&self.arguments, most)),
+        ];
+        let mut text = |name: &str, text: &str| {
+            lines.push(format!("{name} ({} characters):", text.chars().count()));
+            lines.push(format!("  {}", shown(text, most)));
+        };
+        text("arguments", &self.arguments);
+        if !matches!(self.other_params.as_str(), "" | "{}") {
+            text("sent beside them", &self.other_params);
+        }
+        lines.extend([
             row("rule", &self.rule),
             row("run", &format!("{} in {}", self.run, self.project)),
             row("by", &format!("{}, call {}", self.caller, self.call)),
             row("digest", &self.digest),
-        ]
+        ]);
+        lines
     }
 }
 
@@ -164,6 +198,11 @@ mod tests {
         (all.project, all.caller) = (hostile.into(), hostile.into());
         all.lines(SHOWN, SHOWN).iter().for_each(plain);
         assert_eq!(all.lines(SHOWN, SHOWN).len(), 8, "no text makes a line of its own");
+        all.other_params = hostile.into();
+        let lines = all.lines(SHOWN, SHOWN);
+        lines.iter().for_each(plain);
+        assert_eq!(lines.len(), 10, "{lines:#?}");
+        assert!(lines[4].starts_with("sent beside them (") && lines[5].contains("\\u{1b}[2J"));
     }
 
     #[test]
@@ -176,6 +215,24 @@ mod tests {
         assert!(!lines[3].contains("1000000"));
         let full = ticket(&long).lines(usize::MAX, SHOWN);
         assert!(full[3].contains("1000000") && !full[3].contains("more characters"));
+    }
+
+    #[test]
+    fn a_ticket_whose_digest_is_not_over_what_it_says_is_not_whole() {
+        let good = ticket(r#"{"amount":1}"#);
+        assert!(good.is_whole());
+        let changes: [fn(&mut Ticket); 5] = [
+            |t| t.arguments = r#"{"amount":2}"#.into(),
+            |t| t.other_params = r#"{"task":{}}"#.into(),
+            |t| t.server.push('x'),
+            |t| t.rule.push('x'),
+            |t| t.nonce.push('0'),
+        ];
+        for change in changes {
+            let mut other = good.clone();
+            change(&mut other);
+            assert!(!other.is_whole(), "{other:?}");
+        }
     }
 
     #[test]

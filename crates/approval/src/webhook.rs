@@ -104,6 +104,7 @@ pub fn public_text(did: &Did) -> String {
 impl Webhook {
     fn body(&self, ticket: &Ticket) -> Vec<u8> {
         let characters = ticket.arguments.chars().count();
+        let others = ticket.other_params.chars().count();
         let data = json!({
             "version": 1,
             "question": ticket.id,
@@ -124,6 +125,9 @@ impl Webhook {
             "arguments": shown(&ticket.arguments, SHOWN),
             "arguments_characters": characters,
             "arguments_cut": characters > SHOWN,
+            "other_params": shown(&ticket.other_params, SHOWN),
+            "other_params_characters": others,
+            "other_params_cut": others > SHOWN,
             "decide": "answer this request with a signed decision, or with 202 to be asked again",
         });
         let whole = json!({

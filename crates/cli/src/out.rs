@@ -41,7 +41,25 @@ pub(crate) fn data(text: &str) {
 
 /// Prints a value as one line of JSON.
 pub(crate) fn json(value: &impl serde::Serialize) {
-    data(&serde_json::to_string(value).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}")));
+    let text = serde_json::to_string(value).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"));
+    data(&plain(&text));
+}
+
+/// The same JSON, in which nothing moves, hides or colours other text where a terminal shows it: such
+/// characters can only stand in its strings, and are written as their escapes there.
+fn plain(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        let acts = c.is_control() || first_invisible(c.encode_utf8(&mut [0; 4])).is_some();
+        if acts && !c.is_ascii_whitespace() {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Prints a line for people.
@@ -113,5 +131,22 @@ pub(crate) fn diagnostic(finding: &Diagnostic) {
     }
     if let Some(next) = &finding.next {
         say(&format!("  next: {}", escaped(next)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn json_is_the_same_and_acts_on_no_terminal() {
+        let value = serde_json::json!({
+            "é 你好": "\u{9b}31m\u{202e}evil\u{200b}\u{e0041}\u{7f}\u{85}\u{feff}",
+            "n": [1, null, "a\tb\n\\ \""],
+        });
+        let text = plain(&value.to_string());
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+        assert!(!text.contains(|c: char| c.is_control() || "\u{202e}\u{200b}\u{feff}".contains(c)));
+        assert!(text.contains("é 你好") && text.contains("\\udb40\\udc41"), "{text}");
     }
 }

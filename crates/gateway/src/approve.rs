@@ -71,6 +71,7 @@ impl Gateway {
             server_digest: self.declaration(server),
             tool_digest: self.definition(server, tool),
             arguments: arguments.to_string(),
+            other_params: request.beside(),
             ruleset: self.ruleset.clone(),
             rule,
             call: carried.call,
@@ -85,10 +86,17 @@ impl Gateway {
                 }
                 Err(rule) => course.refuse("approval", Layer::Builtin, &rule, next),
             },
-            // Another round of the same call.
-            Answered::Passed(asked, words) if asked == question => {
+            // The same call again, or another round of it with nothing in it that nobody has seen.
+            Answered::Passed(asked, words)
+                if asked == question
+                    || same_call(&asked, &question, carried.rounds) && !request.answers() =>
+            {
                 course.allow("approval", format!("{}: {words}", question.rule));
                 carried.answered = Answered::Passed(asked, words);
+            }
+            // The next round of it, with a client's answers: nobody has said yes to them.
+            Answered::Passed(asked, _) if same_call(&asked, &question, carried.rounds) => {
+                return Some(question);
             }
             Answered::Passed(..) => {
                 let rule = "what was approved is no longer what is called";
@@ -132,4 +140,10 @@ impl Gateway {
         let value = declared.and_then(|server| serde_json::to_value(server).ok());
         json_digest(&value.unwrap_or_default()).to_string()
     }
+}
+
+/// Whether this is a later round of what was asked: what a client answers to the server's questions is
+/// all that can be new in it.
+fn same_call(asked: &Question, now: &Question, rounds: usize) -> bool {
+    rounds > 0 && Question { other_params: now.other_params.clone(), ..asked.clone() } == *now
 }

@@ -28,6 +28,13 @@ impl Paying {
         }
     }
 
+    /// Whether a server may have done something with the call. One that waits for the disk was not sent.
+    pub(crate) fn sent(&mut self, sent: bool) {
+        if let Self::Now(reservation) = self {
+            reservation.sent(sent);
+        }
+    }
+
     fn rule(&self) -> &str {
         match self {
             Self::Soon(pending) => &pending.rule,

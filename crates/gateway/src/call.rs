@@ -53,6 +53,29 @@ impl JudgedRequest {
         params.get("arguments")
     }
 
+    /// The other members of the parameters that `these` lets through, `None` where there are none: all of
+    /// them but the name and the arguments of a tool.
+    pub(crate) fn other_params(&self, these: impl Fn(&str, &Value) -> bool) -> Option<Value> {
+        let judged = |key: &str| self.is_call() && matches!(key, "name" | "arguments");
+        let members = self.params.as_ref()?.as_object()?.iter();
+        let others = members.filter(|(key, value)| !judged(key) && these(key, value));
+        let others: serde_json::Map<_, _> =
+            others.map(|(key, value)| (key.clone(), value.clone())).collect();
+        (!others.is_empty()).then_some(Value::Object(others))
+    }
+
+    /// What a person is shown, and says yes to, beside tool and arguments: everything else that goes to
+    /// the server. But for what that server itself gave, to be given back to it alone.
+    pub(crate) fn beside(&self) -> String {
+        let none = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+        let others = self.other_params(|key, value| match key {
+            "requestState" => false,
+            "inputResponses" => !none(value),
+            _ => true,
+        });
+        others.map_or_else(|| "{}".to_owned(), |others| others.to_string())
+    }
+
     pub(crate) fn is_call(&self) -> bool {
         self.method == "tools/call"
     }
@@ -82,6 +105,12 @@ impl JudgedRequest {
             };
         }
         self
+    }
+
+    /// Whether it has answers to questions of the server.
+    pub(crate) fn answers(&self) -> bool {
+        let answers = self.params.as_ref().and_then(|params| params.get("inputResponses"));
+        answers.is_some_and(|answers| answers.as_object().is_none_or(|all| !all.is_empty()))
     }
 
     /// A key that a server which ignores case takes for one that is judged here.
@@ -148,12 +177,8 @@ impl Gateway {
         let who = caller.to_string();
         let mut carried = Carried::new(self.next_call());
         let result = self.rounds(&who, client, server, request, &mut carried).await;
-        if let Some(paying) = carried.paying.take() {
-            // Whatever may have reached a server is spent: dropped, it is.
-            if let (false, Ok(reservation)) = (carried.sent, paying.durable().await) {
-                reservation.release().await;
-            }
-        }
+        // What may have reached a server is spent, and the rest is given back: dropped, it is.
+        drop(carried.paying.take());
         if let Some(detail) = carried.answered.abort() {
             self.stop.now("approval", detail);
         }
@@ -267,7 +292,8 @@ impl Gateway {
             call,
             since: Instant::now(),
             open: course.is_open(),
-            cost: carried.paying.as_ref().map(Paying::most),
+            // Nothing is spent by what was not sent.
+            cost: carried.paying.as_ref().filter(|_| carried.sent).map(Paying::most),
         };
         // Both are written at the same time, and the call waits for both.
         let decided = self.decide(who, call, course, server, request);
@@ -289,6 +315,7 @@ impl Gateway {
             Err(_) => {}
         }
         let permit = decided?;
+        settling.cost = carried.goes_out();
         match self.upstreams.forward(client, permit, generation).await {
             Ok((Reply::Done(result), over)) => {
                 let (cost, result) = self.paid(carried, "result", result).await;
@@ -304,17 +331,17 @@ impl Gateway {
                 Ok((Reply::Wants(wants), over))
             }
             Err(Failure::Stale) => {
-                settling.cost = None;
+                settling.cost = carried.comes_back();
                 settling.end("failed", Some("the server was restarted; judged anew".into()))?;
                 Err(Attempt::Again)
             }
             Err(Failure::Stranger(rule)) => {
-                settling.cost = None;
+                settling.cost = carried.comes_back();
                 settling.end("failed", Some(rule))?;
                 Err(Attempt::Again)
             }
             Err(Failure::Unsent(error)) => {
-                settling.cost = None;
+                settling.cost = carried.comes_back();
                 settling.end("failed", Some(self.detail(server, &error)))?;
                 Err(Error::Upstream { error }.into())
             }
@@ -373,6 +400,23 @@ impl Carried {
             sent: false,
             rounds: 0,
         }
+    }
+
+    /// From here on a server may do something with it: what is set aside is spent, unless the reply says
+    /// otherwise. How much, in USD.
+    fn goes_out(&mut self) -> Option<String> {
+        let paying = self.paying.as_mut()?;
+        paying.sent(true);
+        Some(paying.most())
+    }
+
+    /// It did not get there: what is set aside is given back, unless an earlier round did get there. What
+    /// is spent then stands with the last round.
+    fn comes_back(&mut self) -> Option<String> {
+        if let Some(paying) = self.paying.as_mut() {
+            paying.sent(self.sent);
+        }
+        None
     }
 }
 

@@ -189,6 +189,7 @@ impl Gateway {
             method: request.method.clone(),
             tool: request.tool().map(shown),
             arguments: request.arguments().map(|arguments| json_digest(arguments).to_string()),
+            other_params: request.other_params(|_, _| true).map(|it| json_digest(&it).to_string()),
             outcome,
             steps: course.steps,
         };

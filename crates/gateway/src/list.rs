@@ -366,6 +366,7 @@ impl Gateway {
                 method: "tools/list".into(),
                 tool: None,
                 arguments: None,
+                other_params: None,
                 outcome: Outcome::Refused,
                 steps: some.iter().map(step).collect(),
             };

@@ -108,6 +108,10 @@ pub(crate) trait Vault: Send + Sync {
         let _ = (server, url);
         None
     }
+    /// Waits, for a while, until nothing is under way that would be lost with the program.
+    fn settled(&self) -> Boxed<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
     /// What takes these values out of replies.
     fn scrubber(&self, secrets: Vec<(String, Secret)>) -> Arc<dyn Scrub> {
         Arc::new(Scrubber::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret))))

@@ -1,8 +1,11 @@
 //! The token of a server that a person signed in to: found, renewed, and said of what to do.
 
 mod browser;
+mod guard;
 mod login;
 mod outside;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,12 +14,14 @@ use ringfence_bundle::{ServerId, Template};
 use ringfence_mcp::oauth::{Challenge, Grant, Ground, OAuthError, Outside, SKEW, refresh};
 use ringfence_mcp::{Authorize, Boxed as Reached};
 use ringfence_record::{Event, Outcome};
-use ringfence_secrets::{Resolver, Scrubber, Secret, SignIn, SignIns, Stamp};
+use ringfence_secrets::{Resolver, Secret, SignIn, SignIns, Stamp};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::seams::{Boxed, Filled, Journal, Scrub, Vault};
 
 pub use browser::{Desk, Say};
+use guard::Guard;
 pub use login::{Login, LoginError, SignedOut, sign_out};
 pub(crate) use outside::Roads;
 
@@ -24,17 +29,21 @@ pub(crate) use outside::Roads;
 const NAME: &str = "(sign-in)";
 /// A server that refuses a token so soon after it was renewed gets no other one.
 const SETTLE: Duration = Duration::from_secs(10);
+/// How long the end of a session waits for a renewal that nobody else waits for.
+const LAST: Duration = Duration::from_secs(10);
 
 /// The values that manifests name, and the tokens of servers that a person signed in to.
 pub(crate) struct Keys {
     resolver: Resolver,
     signins: SignIns,
     journal: Arc<dyn Journal>,
+    /// How many renewals are under way.
+    under_way: Arc<watch::Sender<usize>>,
 }
 
 impl Keys {
     pub(crate) fn new(resolver: Resolver, signins: SignIns, journal: Arc<dyn Journal>) -> Self {
-        Self { resolver, signins, journal }
+        Self { resolver, signins, journal, under_way: Arc::default() }
     }
 }
 
@@ -50,16 +59,25 @@ impl Vault for Keys {
     fn authority(&self, server: &ServerId, url: &str) -> Option<Arc<dyn Authority>> {
         let outside = Roads::new(server.clone(), Arc::clone(&self.journal));
         let ground = Ground::new(url).ok()?;
-        Some(Arc::new(SignedIn {
+        Some(Arc::new(Holder(Arc::new(SignedIn {
             server: server.clone(),
+            guard: Guard::of(ground.server().text()),
+            under_way: Arc::clone(&self.under_way),
             ground,
             signins: self.signins.clone(),
             outside: Arc::new(outside),
             journal: Arc::clone(&self.journal),
             held: tokio::sync::Mutex::default(),
             words: Mutex::default(),
-            scrubber: Mutex::new(Arc::new(Scrubber::new([]))),
-        }))
+        }))))
+    }
+
+    fn settled(&self) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            let mut under_way = self.under_way.subscribe();
+            let none = under_way.wait_for(|number| *number == 0);
+            let _ = tokio::time::timeout(LAST, none).await;
+        })
     }
 }
 
@@ -67,7 +85,7 @@ impl Vault for Keys {
 pub(crate) trait Authority: Authorize {
     /// What to tell the person about it, when the server refused.
     fn words(&self) -> Option<String>;
-    /// Takes the tokens of now out of what the server says.
+    /// Takes the tokens of now, and those that were renewed since, out of what the server says.
     fn scrub(&self, value: &mut Value) -> bool;
 }
 
@@ -90,7 +108,27 @@ struct SignedIn {
     journal: Arc<dyn Journal>,
     held: tokio::sync::Mutex<Held>,
     words: Mutex<Option<String>>,
-    scrubber: Mutex<Arc<Scrubber>>,
+    guard: Arc<Guard>,
+    under_way: Arc<watch::Sender<usize>>,
+}
+
+/// [`SignedIn`], as the connection has it.
+struct Holder(Arc<SignedIn>);
+
+/// One renewal that is under way, until dropped.
+struct UnderWay(Arc<watch::Sender<usize>>);
+
+impl UnderWay {
+    fn new(all: &Arc<watch::Sender<usize>>) -> Self {
+        all.send_modify(|number| *number += 1);
+        Self(Arc::clone(all))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|number| *number -= 1);
+    }
 }
 
 #[derive(Default)]
@@ -123,7 +161,9 @@ impl SignedIn {
             return Ok(());
         }
         let found = self.load().await?;
-        self.guard(found.as_ref().map(|(_, grant)| grant));
+        if let Some((_, grant)) = &found {
+            self.guard.add(grant);
+        }
         *held = Held { read: Some((stamp, found)), renewed: held.renewed, over: None };
         Ok(())
     }
@@ -150,15 +190,19 @@ impl SignedIn {
         Ok(Some((sign_in, grant.map_err(|error| error.to_string())?)))
     }
 
-    /// Tokens of now are taken out of replies; those of before may still come back, and stay hidden.
-    fn guard(&self, grant: Option<&Grant>) {
-        let Some(grant) = grant else { return };
-        let secret =
-            |text: &str| Secret::from_bytes(zeroize::Zeroizing::new(text.as_bytes().to_vec())).ok();
-        let tokens = [Some(grant.tokens().access()), grant.tokens().refresh()];
-        let secrets: Vec<Secret> = tokens.into_iter().flatten().filter_map(secret).collect();
-        let scrubber = Scrubber::new(secrets.iter().map(|secret| (NAME, secret)));
-        *lock(&self.scrubber) = Arc::new(scrubber);
+    /// Does this to its end, whatever becomes of whoever waits for it: once an authorization server was
+    /// asked, the old tokens may be good no more, and the new ones have to be kept.
+    async fn apart<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, String>> + Send + 'static,
+    ) -> Result<T, String> {
+        let under_way = UnderWay::new(&self.under_way);
+        let task = tokio::spawn(async move {
+            let done = work.await;
+            drop(under_way);
+            done
+        });
+        task.await.unwrap_or_else(|_| Err("the renewal was broken off".to_owned()))
     }
 
     /// New tokens for the old ones; nobody else in this process or another does it meanwhile.
@@ -195,7 +239,7 @@ impl SignedIn {
         let kept = self.signins.keep(&new, &value).await;
         kept.map_err(|error| format!("{error}; {} signs in again", self.login()))?;
         drop(turn);
-        self.guard(Some(&grant));
+        self.guard.add(&grant);
         let stamp = self.signins.stamp();
         *held = Held {
             read: Some((stamp, Some((new, grant)))),
@@ -205,13 +249,30 @@ impl SignedIn {
         Ok(())
     }
 
-    async fn token(&self) -> Result<Option<String>, String> {
-        let mut held = self.held.lock().await;
-        self.read(&mut held).await?;
+    async fn token(self: &Arc<Self>) -> Result<Option<String>, String> {
+        {
+            let mut held = self.held.lock().await;
+            self.read(&mut held).await?;
+            let Some((_, Some((_, grant)))) = &held.read else { return Ok(None) };
+            if !grant.ended(now(), SKEW) {
+                return Ok(Some(grant.tokens().header().to_string()));
+            }
+        }
+        let own = Arc::clone(self);
+        self.apart(async move {
+            let mut held = own.held.lock().await;
+            own.fresh(&mut held).await
+        })
+        .await
+    }
+
+    /// The token, renewed where it has ended.
+    async fn fresh(&self, held: &mut Held) -> Result<Option<String>, String> {
+        self.read(held).await?;
         let Some((_, Some((_, grant)))) = &held.read else { return Ok(None) };
         if grant.ended(now(), SKEW) {
             let useful = !grant.ended(now(), 0);
-            let renewed = self.renew(&mut held).await;
+            let renewed = self.renew(held).await;
             if let Err(words) = renewed
                 && !useful
             {
@@ -222,8 +283,8 @@ impl SignedIn {
         Ok(Some(grant.tokens().header().to_string()))
     }
 
-    async fn refused(&self, status: u16, challenge: &Challenge) -> Result<bool, String> {
-        let mut held = self.held.lock().await;
+    async fn refused(self: &Arc<Self>, status: u16, challenge: &Challenge) -> Result<bool, String> {
+        let held = self.held.lock().await;
         let signed_in = matches!(&held.read, Some((_, Some(_))));
         if status == 403 {
             if challenge.insufficient() {
@@ -240,26 +301,32 @@ impl SignedIn {
         if !signed_in {
             return Err(format!("it wants a sign-in; {} does it", self.login()));
         }
-        // Many requests can be refused with one old token: it is renewed once.
-        if held.renewed.is_some_and(|at| at.elapsed() < SETTLE) {
-            return Ok(true);
-        }
-        self.renew(&mut held).await.map(|()| true)
+        drop(held);
+        let own = Arc::clone(self);
+        self.apart(async move {
+            let mut held = own.held.lock().await;
+            // Many requests can be refused with one old token: it is renewed once.
+            if held.renewed.is_some_and(|at| at.elapsed() < SETTLE) {
+                return Ok(true);
+            }
+            own.renew(&mut held).await.map(|()| true)
+        })
+        .await
     }
 }
 
-impl Authorize for SignedIn {
+impl Authorize for Holder {
     fn header(&self) -> Reached<'_, Result<Option<String>, String>> {
-        Box::pin(async move { self.token().await.map_err(|words| self.say(words)) })
+        Box::pin(async move { self.0.token().await.map_err(|words| self.0.say(words)) })
     }
 
     fn challenged<'a>(&'a self, status: u16, challenge: Option<&'a str>) -> Reached<'a, bool> {
         Box::pin(async move {
             let challenge = challenge.map(Challenge::parse).unwrap_or_default();
-            match self.refused(status, &challenge).await {
+            match self.0.refused(status, &challenge).await {
                 Ok(again) => again,
                 Err(words) => {
-                    self.say(words);
+                    self.0.say(words);
                     false
                 }
             }
@@ -267,14 +334,13 @@ impl Authorize for SignedIn {
     }
 }
 
-impl Authority for SignedIn {
+impl Authority for Holder {
     fn words(&self) -> Option<String> {
-        lock(&self.words).clone()
+        lock(&self.0.words).clone()
     }
 
     fn scrub(&self, value: &mut Value) -> bool {
-        let scrubber = Arc::clone(&lock(&self.scrubber));
-        scrubber.value(value)
+        self.0.guard.scrub(value)
     }
 }
 

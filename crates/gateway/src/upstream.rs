@@ -261,6 +261,7 @@ impl Table {
             let _state = slot.state.lock().await;
             slot.set(None);
         }
+        self.vault.settled().await;
     }
 
     fn answered(&self, server: &ServerId) {

@@ -34,9 +34,11 @@ pub use metadata::Issuer;
 pub use place::{Ground, Place, Reach, Step};
 pub use token::{SKEW, refresh, revoke};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use zeroize::Zeroizing;
 
-use crate::Boxed;
+pub use crate::Boxed;
 
 /// Bytes of one answer of an authorization server, at most.
 pub const MAX_BODY: usize = 256 * 1024;
@@ -49,6 +51,29 @@ pub struct Hop<'a> {
     pub body: Option<(&'static str, Zeroizing<Vec<u8>>)>,
     /// `Authorization`, of the client itself and never of a token.
     pub authorization: Option<Zeroizing<String>>,
+}
+
+impl Hop<'_> {
+    /// The secret values in it, decoded: what may not come back in words that anybody sees.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<Zeroizing<String>> {
+        const NAMES: [&str; 5] =
+            ["code", "code_verifier", "refresh_token", "client_secret", "token"];
+        let mut found = Vec::new();
+        if let Some((form::FORM, bytes)) = &self.body {
+            let text = std::str::from_utf8(bytes).unwrap_or_default();
+            let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+            let secret = pairs.filter(|(name, _)| NAMES.contains(name));
+            found.extend(secret.filter_map(|(_, value)| form::decode(value)));
+        }
+        let basic = self.authorization.as_ref().and_then(|text| text.strip_prefix("Basic "));
+        if let Some(pair) = basic.and_then(|coded| BASE64_STANDARD.decode(coded).ok()) {
+            let pair = Zeroizing::new(pair);
+            let text = std::str::from_utf8(&pair).unwrap_or_default();
+            found.extend(text.split_once(':').and_then(|(_, secret)| form::decode(secret)));
+        }
+        found
+    }
 }
 
 impl std::fmt::Debug for Hop<'_> {

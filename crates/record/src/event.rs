@@ -149,6 +149,9 @@ pub enum Event {
         tool: Option<String>,
         /// SHA-256 of the canonical arguments.
         arguments: Option<String>,
+        /// SHA-256 of the other canonical parameters, where there are any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        other_params: Option<String>,
         /// The verdict.
         outcome: Outcome,
         /// Every step taken.

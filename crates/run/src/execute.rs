@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::launch::Launching;
 use crate::live;
 use crate::plan::{GATE_PORT, PROXY_PORT};
-use crate::rooms::Rooms;
+use crate::rooms::{Counted, Rooms};
 use crate::session::Session;
 use crate::supervise::{Signals, supervise};
 use crate::terminal::{Front, Notice, Tty};
@@ -206,7 +206,7 @@ async fn contained(
         None if std::io::stderr().is_terminal() => None,
         None => Some(Arc::new(Notice)),
     };
-    let rooms = Rooms::open(plan, run, recorder, near).await?;
+    let rooms = Rooms::open(plan, run, recorder, near, &Counted::default()).await?;
     let spec = Spec {
         streams: if tty.is_some() { Streams::Terminal } else { Streams::Inherit },
         command: std::iter::once(plan.program.file.clone().into_os_string())

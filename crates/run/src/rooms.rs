@@ -1,7 +1,7 @@
 //! What a run needs of the machine's shared state: who is asked, and what is paid. Nothing of it is
 //! opened where the rules want neither.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ringfence_approval::{Approver, Channel, Desk};
 use ringfence_identity::machine_did;
@@ -13,6 +13,10 @@ use ringfence_state::State;
 use crate::shared::shared;
 use crate::{Error, Plan, approvals};
 
+/// Where a process counts what the cap of one run is held against: whose sum, and of which run. The first
+/// run of the process that pays for something says so, and every later one counts there.
+pub(crate) type Counted = Arc<OnceLock<(String, String)>>;
+
 /// Both, each where it is wanted.
 #[derive(Default)]
 pub(crate) struct Rooms {
@@ -22,12 +26,14 @@ pub(crate) struct Rooms {
 }
 
 impl Rooms {
-    /// Opens what this plan's rules want. `near` is where the run's own person is asked.
+    /// Opens what this plan's rules want. `near` is where the run's own person is asked, `counted` where
+    /// the process counts.
     pub(crate) async fn open(
         plan: &Plan,
         run: &RunId,
         recorder: &Recorder,
         near: Option<Arc<dyn Channel>>,
+        counted: &Counted,
     ) -> Result<Self, Error> {
         let caps = caps(plan)?;
         let paid = !caps.is_empty() && prices(plan).next().is_some();
@@ -38,7 +44,7 @@ impl Rooms {
         let mut rooms = Self::default();
         if paid {
             let ledger = Ledger::new(state.clone());
-            rooms.purse = Some(Arc::new(budget(plan, run, caps, ledger.clone())?));
+            rooms.purse = Some(Arc::new(budget(plan, run, caps, ledger.clone(), counted)?));
             rooms.ledger = Some(ledger);
         }
         rooms.desk = desk(plan, run, recorder, state, near).await?;
@@ -75,13 +81,20 @@ async fn desk(
     approvals::desk(plan, run, recorder, state, near).await
 }
 
-fn budget(plan: &Plan, run: &RunId, caps: Caps, ledger: Ledger) -> Result<Budget, Error> {
+fn budget(
+    plan: &Plan,
+    run: &RunId,
+    caps: Caps,
+    ledger: Ledger,
+    counted: &Counted,
+) -> Result<Budget, Error> {
     let who = match plan.manifest().agent.as_ref().and_then(|agent| agent.did.clone()) {
         Some(did) => did,
         None => machine_did(&plan.home)?.to_string(),
     };
     let prices = prices(plan).collect::<Result<Vec<_>, _>>()?;
-    Ok(Budget::new(ledger, &who, run.as_str(), caps, prices))
+    let (whose, of) = counted.get_or_init(|| (who.clone(), run.to_string()));
+    Ok(Budget::new(ledger, &who, run.as_str(), caps, prices).counted_with(whose, of))
 }
 
 /// What calls cost, by server.

@@ -25,6 +25,7 @@ use ringfence_bundle::ServerId;
 use tokio::sync::watch;
 
 use crate::Request;
+use crate::rooms::Counted;
 
 /// What a person hears while clients are served: stdout may be the protocol's.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
@@ -42,6 +43,9 @@ pub(crate) struct Wish {
     pub(crate) drain: Duration,
     /// Whether whoever reads stderr is told that a call waits for a person.
     pub(crate) notices: bool,
+    /// One budget for a run, whatever folders are opened one after the other, and however often a
+    /// session takes over from another.
+    pub(crate) counted: Counted,
     pub(crate) say: Say,
 }
 

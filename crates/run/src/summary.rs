@@ -258,6 +258,7 @@ mod tests {
             method: "tools/list".into(),
             tool: None,
             arguments: None,
+            other_params: None,
             outcome: Outcome::Refused,
             steps: vec![step("lock: tool s/a"), step("lock: tool s/b")],
         };
@@ -283,6 +284,7 @@ mod tests {
             method: "tools/call".into(),
             tool: Some(tool.into()),
             arguments: None,
+            other_params: None,
             outcome,
             steps: vec![
                 step(Outcome::Allowed, "first"),

@@ -12,6 +12,7 @@ mod environment;
 mod error;
 mod keychain;
 mod needles;
+mod private;
 mod resolver;
 mod scrub;
 mod secret;

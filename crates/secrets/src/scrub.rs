@@ -23,7 +23,8 @@ const DEPTH: usize = 3;
 ///
 /// Costs about one step a byte when nothing is found. Values are held zeroed on drop.
 pub struct Scrubber {
-    /// Longest first, so that the first that fits is the longest.
+    /// By their first eight bytes, and among those with the same ones the longest first, so that the
+    /// first that fits is the longest.
     needles: Vec<(Bytes, usize)>,
     names: Vec<String>,
     too_short: Vec<String>,
@@ -59,7 +60,9 @@ impl Scrubber {
                 scrubber.needles.push((needle, number));
             }
         }
-        scrubber.needles.sort_by_key(|(needle, _)| std::cmp::Reverse(needle.len()));
+        scrubber.needles.sort_by(|(a, _), (b, _)| {
+            a[..MIN_BYTES].cmp(&b[..MIN_BYTES]).then(b.len().cmp(&a.len()))
+        });
         scrubber
     }
 
@@ -74,7 +77,7 @@ impl Scrubber {
     /// percent-encoded or escaped, and the line ends where it may be broken into lines).
     #[must_use]
     pub fn longest(&self) -> usize {
-        self.needles.first().map_or(0, |(needle, _)| needle.len())
+        self.needles.iter().map(|(needle, _)| needle.len()).max().unwrap_or(0)
     }
 
     /// Scrubs bytes; borrowed when nothing was found. For JSON use [`Scrubber::value`], which keeps
@@ -212,7 +215,10 @@ impl Scrubber {
             let (word, bit) = slot(window);
             if self.gate[word] & bit != 0 {
                 let rest = &text[at..];
-                let hit = self.needles.iter().find(|(needle, _)| rest.starts_with(needle));
+                let from = self.needles.partition_point(|(it, _)| it[..MIN_BYTES] < *window);
+                let alike = self.needles[from..].iter();
+                let mut alike = alike.take_while(|(it, _)| it[..MIN_BYTES] == *window);
+                let hit = alike.find(|(needle, _)| rest.starts_with(needle));
                 if let Some((needle, name)) = hit {
                     found.push((at..at + needle.len(), *name));
                 }

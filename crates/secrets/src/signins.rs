@@ -15,13 +15,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringfence_bundle::Digest;
-use rustix::fs::{FlockOperation, flock};
 use secret_service::Collection;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::keychain::{LOCKED, PATIENCE, PERSON, opened, within, words};
-use crate::{Error, Secret};
+use crate::{Error, Secret, private};
 
 const SERVICE: &str = "ringfence-sign-in";
 /// How long one process may wait for another that renews the same sign-in.
@@ -138,9 +137,7 @@ impl SignIns {
         let path = self.home.join(format!("signins-{}.lock", &key(server)[..16]));
         let name = path.display().to_string();
         let work = tokio::task::spawn_blocking(move || {
-            let lock = index::open(&path)?;
-            flock(&lock, FlockOperation::LockExclusive)?;
-            Ok::<_, std::io::Error>(Turn(lock))
+            Ok::<_, std::io::Error>(Turn(private::locked(&path)?))
         });
         match tokio::time::timeout(TURN, work).await {
             Ok(Ok(Ok(turn))) => Ok(turn),

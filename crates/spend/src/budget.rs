@@ -27,9 +27,22 @@ impl Budget {
         caps: Caps,
         prices: impl IntoIterator<Item = (String, Price)>,
     ) -> Self {
-        let account = Arc::new(Account { who: who.to_owned(), run: run.to_owned(), caps });
+        let counted = (who.to_owned(), run.to_owned());
+        let (who, run) = counted.clone();
+        let account = Arc::new(Account { who, run, counted, caps });
         let prices = prices.into_iter().map(|(server, price)| (server, Arc::new(price))).collect();
         Self { ledger, account, prices }
+    }
+
+    /// Counts what the cap of one run is held against in the sum of this run of this holder: for a
+    /// process that has several runs one after the other, each of its own folder, and one budget for
+    /// all of them.
+    #[must_use]
+    pub fn counted_with(self, who: &str, run: &str) -> Self {
+        let Account { who: whose, run: own, caps, .. } = &*self.account;
+        let (whose, own, caps) = (whose.clone(), own.clone(), caps.clone());
+        let counted = (who.to_owned(), run.to_owned());
+        Self { account: Arc::new(Account { who: whose, run: own, counted, caps }), ..self }
     }
 
     async fn ask(&self, asked: Asked) -> Early {
@@ -44,10 +57,10 @@ impl Budget {
         match self.ledger.reserve(order).await {
             Answer::Refused { rule, stop } => Early::Known(Verdict::Refused { rule, stop }),
             Answer::Reserved { ticket, amount, rule, durable } => {
-                let held = Charge { ticket: Some(ticket), price: price.clone(), amount };
+                let held = Charge { ticket, price: price.clone(), amount };
                 let words = rule.clone();
                 let durable = Box::pin(async move {
-                    // The charge is alive meanwhile: dropped, it is spent.
+                    // The charge is alive meanwhile: dropped, it is given back.
                     let held = Box::new(held);
                     durable.await.unwrap_or_else(|_| Err("the ledger has ended".to_owned()))?;
                     Ok(Reservation::new(amount, words, held))
@@ -78,13 +91,13 @@ impl Purse for Budget {
 
 /// A reservation's side of the ledger.
 struct Charge {
-    ticket: Option<crate::ledger::Ticket>,
+    ticket: crate::ledger::Ticket,
     price: Arc<Price>,
     amount: Usd,
 }
 
 impl Held for Charge {
-    fn settle<'a>(mut self: Box<Self>, reply: Option<&'a Value>) -> Boxed<'a, Settled> {
+    fn settle<'a>(self: Box<Self>, reply: Option<&'a Value>) -> Boxed<'a, Settled> {
         let cost = match reply {
             None => Err("there was no answer".to_owned()),
             Some(reply) => self.price.cost(reply),
@@ -101,30 +114,21 @@ impl Held for Charge {
             }
             Ok(cost) => (cost, None),
         };
-        let told = self.ticket.take().map(|ticket| ticket.settle(charged));
+        let told = self.ticket.settle(charged);
         Box::pin(async move {
-            let (capped, warning) = match told {
-                Some(told) => told.await.unwrap_or_default(),
-                None => (None, None),
-            };
+            let (capped, warning) = told.await.unwrap_or_default();
             Settled { cost: charged, stop: stop.or(capped), warning }
         })
     }
 
-    fn release(mut self: Box<Self>) -> Boxed<'static, ()> {
-        let told = self.ticket.take().map(crate::ledger::Ticket::release);
+    fn release(self: Box<Self>) -> Boxed<'static, ()> {
+        let told = self.ticket.release();
         Box::pin(async move {
-            if let Some(told) = told {
-                let _ = told.await;
-            }
+            let _ = told.await;
         })
     }
-}
 
-impl Drop for Charge {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            drop(ticket.settle(self.amount));
-        }
+    fn sent(&mut self, sent: bool) {
+        self.ticket.sent(sent);
     }
 }

@@ -1,6 +1,7 @@
 //! The ledger of a process: one task that takes what waits into one transaction.
 
 mod batch;
+mod shelf;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +42,9 @@ struct Desk {
 pub(crate) struct Account {
     pub(crate) who: String,
     pub(crate) run: String,
+    /// Where the cap of one run counts: whose book, and the run in it. Its own, but where a process has
+    /// several runs and one budget for all of them.
+    pub(crate) counted: (String, String),
     pub(crate) caps: Caps,
 }
 
@@ -90,13 +94,25 @@ struct Entry {
     reserved: Usd,
 }
 
-/// The right to settle an open row, once.
+/// The right to settle an open row, once. Dropped before its call was sent, it gives all of it back;
+/// dropped later, all of it is spent.
 pub(crate) struct Ticket {
-    entry: Entry,
+    /// `None` once it is settled.
+    entry: Option<Entry>,
     desk: mpsc::UnboundedSender<Charge>,
+    sent: bool,
 }
 
 impl Ticket {
+    fn new(entry: Entry, desk: mpsc::UnboundedSender<Charge>) -> Self {
+        Self { entry: Some(entry), desk, sent: false }
+    }
+
+    /// Whether a server may have done something with its call.
+    pub(crate) fn sent(&mut self, sent: bool) {
+        self.sent = sent;
+    }
+
     /// Charges a cost. It is under way when this returns.
     pub(crate) fn settle(self, cost: Usd) -> oneshot::Receiver<Told> {
         self.over(Some(cost))
@@ -107,11 +123,23 @@ impl Ticket {
         self.over(None)
     }
 
-    fn over(self, cost: Option<Usd>) -> oneshot::Receiver<Told> {
+    fn over(mut self, cost: Option<Usd>) -> oneshot::Receiver<Told> {
         let (told, hears) = oneshot::channel();
-        // Without a desk it stays set aside, which is spent.
-        let _ = self.desk.send(Charge::Over { entry: self.entry, cost, told });
+        if let Some(entry) = self.entry.take() {
+            // Without a desk it stays set aside, which is spent.
+            let _ = self.desk.send(Charge::Over { entry, cost, told });
+        }
         hears
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            let cost = self.sent.then_some(entry.reserved);
+            let (told, _) = oneshot::channel();
+            let _ = self.desk.send(Charge::Over { entry, cost, told });
+        }
     }
 }
 

@@ -52,7 +52,8 @@ pub struct Settled {
     pub warning: Option<String>,
 }
 
-/// What is set aside for one call, on disk. To be settled or released; dropped, it is spent whole.
+/// What is set aside for one call, on disk. To be settled or released. Dropped, it is given back, or, once
+/// it was said that the call goes out ([`Reservation::sent`]), spent whole.
 #[must_use]
 pub struct Reservation {
     /// How much.
@@ -68,6 +69,8 @@ pub trait Held: Send + Sync {
     fn settle<'a>(self: Box<Self>, reply: Option<&'a Value>) -> Boxed<'a, Settled>;
     /// See [`Reservation::release`].
     fn release(self: Box<Self>) -> Boxed<'static, ()>;
+    /// See [`Reservation::sent`].
+    fn sent(&mut self, sent: bool);
 }
 
 impl Reservation {
@@ -79,14 +82,20 @@ impl Reservation {
     /// Charges what a reply says that it cost. The reply is a whole JSON-RPC response, as the meters'
     /// paths read it; `None` when the server gave none that could say so. Then, and when the usage in
     /// it is not to be understood, all of what was set aside is spent, and the run is to be stopped.
-    /// (Where the client gave up, drop the reservation instead: it is spent whole, and nobody is
-    /// stopped.)
+    /// (Where the client gave up on a call that was sent, drop the reservation instead: it is spent whole,
+    /// and nobody is stopped.)
     ///
     /// It is under way when this returns; the future may be awaited later, and says what came of it
     /// before that is on disk.
     #[must_use]
     pub fn settle(self, reply: Option<&Value>) -> Boxed<'_, Settled> {
         self.held.settle(reply)
+    }
+
+    /// To be said before the call goes out: from here on a server may have done something with it, and
+    /// what is dropped is spent whole. Taken back where it turns out that nothing was sent.
+    pub fn sent(&mut self, sent: bool) {
+        self.held.sent(sent);
     }
 
     /// Gives it back: the call did not reach the server.
@@ -113,7 +122,7 @@ pub enum Early {
 }
 
 /// A reservation that is not on disk yet, so that a call cannot be made with it: meanwhile the decision
-/// can be written to the record, and both are waited for together. Dropped, it is spent whole.
+/// can be written to the record, and both are waited for together. Dropped, it is given back.
 #[must_use]
 pub struct Pending {
     /// How much.

@@ -137,11 +137,9 @@ impl Book {
         [0, 1, 2].map(|n| self.scopes.get(&keys[n]).copied().unwrap_or_default().scope)
     }
 
-    /// Puts changed sums back. `caps` are only kept to be shown.
-    pub(crate) fn put(&mut self, keys: &[Key; 3], scopes: [Scope; 3], caps: [Option<Usd>; 3]) {
-        for ((key, scope), cap) in keys.iter().zip(scopes).zip(caps) {
-            self.scopes.insert(key.clone(), Entry { scope, cap, changed: true });
-        }
+    /// Puts a changed sum back. The cap is only kept to be shown.
+    pub(crate) fn put(&mut self, key: Key, scope: Scope, cap: Option<Usd>) {
+        self.scopes.insert(key, Entry { scope, cap, changed: true });
     }
 
     /// Writes what has changed.

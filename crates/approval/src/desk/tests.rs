@@ -1,6 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ringfence_identity::Signer;
@@ -146,10 +147,50 @@ async fn who_waits_no_more_takes_the_question_back() {
     let late = questions.answer(&ticket.id, &ticket.digest, &answer(Verdict::Approve)).await;
     assert!(late.unwrap_err().to_string().contains("withdrawn already"));
     assert_eq!(home.told().await, ["asked", "withdrawn none"]);
-    let _left = ask(&desk, question());
+    let left = ask(&desk, question());
     waiting(&questions).await;
     desk.close().await.unwrap();
     assert!(questions.list(false).await.unwrap().is_empty(), "the end of the run takes all back");
+    let both = ["asked", "withdrawn none", "asked", "withdrawn none"];
+    assert_eq!(home.told().await, both, "in the record too, while it can be written");
+    assert!(matches!(left.await.unwrap(), Said::Unasked { .. }));
+    assert!(
+        matches!(desk.ask(question()).await, Said::Unasked { reason } if reason.contains("ends"))
+    );
+    assert_eq!(home.told().await, both, "and nothing is asked or answered after it");
+}
+
+#[tokio::test]
+async fn whenever_it_is_dropped_what_was_asked_is_answered_once() {
+    let home = Home::new();
+    let says = Told { answer: Some(Verdict::Approve), gone: Arc::default() };
+    let desk = home.desk(LONG, vec![Arc::new(says)]).await;
+    let mut ended = 0;
+    for polls in 1.. {
+        // Dropped after so many polls, wherever it is then.
+        let mut asking = desk.ask(question());
+        let mut left = polls;
+        let done = std::future::poll_fn(|context| {
+            left -= 1;
+            match asking.as_mut().poll(context) {
+                Poll::Ready(said) => Poll::Ready(Some(said)),
+                Poll::Pending if left == 0 => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
+        });
+        let done = done.await;
+        drop(asking);
+        let told = home.told().await;
+        let asked = told.iter().filter(|word| *word == "asked").count();
+        assert_eq!(told.len(), 2 * asked, "after {polls} polls: {told:?}");
+        ended += usize::from(matches!(done, Some(Said::Approved(_))));
+        if ended == 3 {
+            let withdrawn = told.iter().filter(|word| *word == "withdrawn none").count();
+            let approved = told.iter().filter(|word| *word == "approved terminal").count();
+            assert!(withdrawn > 1 && approved >= 3, "control, of {polls}: {told:?}");
+            return;
+        }
+    }
 }
 
 #[tokio::test]
@@ -168,6 +209,10 @@ async fn too_many_at_once_and_too_much_to_read_are_refused_at_once() {
     }
     let long = Question { arguments: "x".repeat((1 << 20) + 1), ..question() };
     assert!(matches!(desk.ask(long).await, Said::Unasked { reason } if reason.contains("longer")));
+    let beside = Question { other_params: "x".repeat(1 << 20), ..question() };
+    assert!(
+        matches!(desk.ask(beside).await, Said::Unasked { reason } if reason.contains("longer"))
+    );
 }
 
 /// Answers what it is told to, when it is told to, and says when it was let go.

@@ -94,12 +94,58 @@ async fn an_answer_is_for_what_was_looked_at_and_not_after_its_time() {
 }
 
 #[tokio::test]
+async fn what_somebody_else_writes_into_a_question_that_waits_gets_no_yes() {
+    let home = home();
+    let all = questions(&home).await;
+    for (column, text) in [
+        ("arguments", r#"{"amount":1}"#),
+        ("other_params", r#"{"_meta":{}}"#),
+        ("ticket", "of another"),
+        ("nothing", ""),
+    ] {
+        let (asked, other) = (ticket(), ticket());
+        all.put(&asked, 300_000).await.unwrap();
+        let bare = Ticket { arguments: String::new(), digest: asked.digest.clone(), ..other };
+        let text =
+            if column == "ticket" { serde_json::to_string(&bare).unwrap() } else { text.into() };
+        let mut tx = all.db.write().await.unwrap();
+        let set = match column {
+            "arguments" => "UPDATE approval_questions SET arguments = $1 WHERE id = $2",
+            "other_params" => "UPDATE approval_questions SET other_params = $1 WHERE id = $2",
+            "ticket" => "UPDATE approval_questions SET ticket = $1 WHERE id = $2",
+            _ => "UPDATE approval_questions SET reason = $1 WHERE id = $2",
+        };
+        tx.execute(set, &[text.into(), asked.id.as_str().into()]).await.unwrap();
+        tx.commit().await.unwrap();
+        let answered = all.answer(&asked.id, &asked.digest, &yes("x")).await;
+        if column == "nothing" {
+            answered.unwrap();
+        } else {
+            assert!(matches!(answered, Err(Error::Unreadable(_))), "{column}: {answered:?}");
+            assert!(!all.take(&asked).await.unwrap(), "{column}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_an_error_says_of_the_database_is_escaped() {
+    let home = home();
+    let all = questions(&home).await;
+    let asked = ticket();
+    all.put(&asked, 300_000).await.unwrap();
+    all.answer(&asked.id, &asked.digest, &yes("\x1b[2J\u{202e}")).await.unwrap();
+    let late = all.answer(&asked.id, &asked.digest, &yes("x")).await.unwrap_err().to_string();
+    assert!(late.contains("(by \\u{1b}[2J\\u{202e}, command)"), "{late:?}");
+}
+
+#[tokio::test]
 async fn the_list_is_of_those_that_wait_and_settled_ones_keep_little() {
     let home = home();
     let state = State::open(home.path(), None).unwrap();
     assert!(Questions::existing(&state, home.path()).await.unwrap().is_none());
     let all = questions(&home).await;
-    let long = Question { arguments: "x".repeat(9000), ..question() };
+    let (arguments, other_params) = ("x".repeat(9000), "é".repeat(9000));
+    let long = Question { arguments, other_params, ..question() };
     let long = Ticket::new(&long, "run", "/p", Duration::from_secs(300)).unwrap();
     let other = Ticket { run: "other".into(), ..ticket() };
     for ticket in [&long, &other, &ticket()] {
@@ -114,5 +160,6 @@ async fn the_list_is_of_those_that_wait_and_settled_ones_keep_little() {
     assert_eq!(waiting.iter().map(|kept| &kept.ticket.run).collect::<Vec<_>>(), ["other"]);
     let ended = all.get(&long.id).await.unwrap();
     assert_eq!((ended.ticket.arguments.len(), ended.characters), (4096, 9000));
+    assert_eq!(ended.ticket.other_params, "é".repeat(4096));
     assert_eq!(all.list(true).await.unwrap().len(), 3);
 }

@@ -63,6 +63,7 @@ async fn it_is_asked_again_until_a_decision_counts() {
     let stranger = Signer::named(home.path(), "stranger").unwrap();
     let hostile =
         Question { arguments: format!("\x1b[2J\u{202e}{}", "x".repeat(3000)), ..question() };
+    let hostile = Question { other_params: format!("\x1b]0;{}", "y".repeat(2500)), ..hostile };
     let ticket = Ticket::new(&hostile, "run", "/p", Duration::from_secs(86_400)).unwrap();
     let other = Ticket::new(&hostile, "run", "/p", Duration::from_secs(86_400)).unwrap();
     let endpoint = Arc::new(Endpoint::default());
@@ -113,6 +114,13 @@ async fn it_is_asked_again_until_a_decision_counts() {
     let arguments = data["arguments"].as_str().unwrap();
     assert!(
         arguments.starts_with("\\u{1b}[2J\\u{202e}xx") && arguments.contains("more characters")
+    );
+
+    let beside = data["other_params"].as_str().unwrap();
+    assert!(beside.starts_with("\\u{1b}]0;yy") && beside.contains("more characters"), "{beside}");
+    assert_eq!(
+        (&data["other_params_characters"], &data["other_params_cut"]),
+        (&json!(2504), &json!(true))
     );
 
     let told = home.told().await;

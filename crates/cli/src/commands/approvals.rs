@@ -29,7 +29,8 @@ A call that `[[approvals.require]]` names waits until somebody answers, or its t
   ringfence approvals deny k7mq-2xwd --reason 'not on a Friday'
 
 The first answer counts, once, for exactly what was shown: its digest is over the definitions of
-server and tool, the arguments as they are sent, the rules, the run and a number that is used once.
+server and tool, the arguments and all else that is sent with them, the rules, the run and a number
+that is used once.
 Without a terminal: `ringfence approvals approve <id> --yes --digest <digest of show --json>`.";
 
 #[derive(Debug, Subcommand)]
@@ -150,7 +151,8 @@ async fn list(options: &List) -> Done {
     for kept in &kept {
         let ticket = &kept.ticket;
         let call = escaped(&format!("{}: {}", ticket.server, ticket.tool));
-        out::data(&format!("{}  {:<9}  {call}  {}", ticket.id, standing(kept), ticket.run));
+        let (id, run) = (escaped(&ticket.id), escaped(&ticket.run));
+        out::data(&format!("{id}  {:<9}  {call}  {run}", standing(kept)));
     }
     if kept.is_empty() {
         out::say(
@@ -209,12 +211,13 @@ async fn show(options: &Show) -> Done {
     }
     let most = if options.full { usize::MAX } else { SHOWN };
     lines(&kept, most).iter().for_each(|line| out::data(line));
-    let characters = kept.ticket.arguments.chars().count();
-    if characters > most {
-        out::say(&format!("  next: ringfence approvals show {} --full", kept.ticket.id));
+    let id = escaped(&kept.ticket.id);
+    let texts = [&kept.ticket.arguments, &kept.ticket.other_params];
+    if texts.into_iter().any(|text| text.chars().count() > most) {
+        out::say(&format!("  next: ringfence approvals show {id} --full"));
     }
     if kept.standing == Standing::Pending && kept.ticket.seconds_left() > 0 {
-        out::say(&format!("  next: ringfence approvals approve {}", kept.ticket.id));
+        out::say(&format!("  next: ringfence approvals approve {id}"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -145,12 +145,17 @@ fn detail(sign_in: &SignIn) -> Vec<String> {
         (Some(at), false) => format!("until {}", moment(at)),
         (None, false) => "until the issuer ends it".to_owned(),
     };
-    vec![
-        format!("  for    {}", escaped(&sign_in.server)),
+    // A token for more than the server is good for more than the server.
+    let wider = (sign_in.resource != sign_in.server)
+        .then(|| format!("  good at all of {}", escaped(&sign_in.resource)));
+    let mut lines = vec![format!("  for    {}", escaped(&sign_in.server))];
+    lines.extend(wider);
+    lines.extend([
         format!("  scopes {scopes}"),
         format!("  good   {until}"),
         format!("  kept   {}", sign_in.kept.name()),
-    ]
+    ]);
+    lines
 }
 
 fn moment(seconds: u64) -> String {

@@ -134,7 +134,7 @@ fn calls(calls: &[CallRow]) {
         };
         out::data(&format!(
             "  {}  {}  #{}  {}.{}  {cost}",
-            call.at,
+            escaped(&call.at),
             escaped(&call.run),
             call.call,
             escaped(&call.server),

@@ -55,6 +55,10 @@ impl std::fmt::Debug for Desk {
 }
 
 impl Browser for Desk {
+    fn tell(&self, words: &str) {
+        (self.say)(words);
+    }
+
     fn prepare(&self, fixed: bool) -> Boxed<'_, Result<Box<dyn Visit>, String>> {
         Box::pin(async move {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port.unwrap_or(0)))
@@ -98,9 +102,7 @@ impl Visit for OneVisit {
     {
         Box::pin(async move {
             // Before anybody is told where to go: the address is what it was checked to be.
-            if !url.bytes().all(|b| b.is_ascii_graphic()) {
-                return Err("the address of the sign-in page is not plain ASCII".into());
-            }
+            let url = page_address(url)?;
             (self.desk.say)("open this address in a browser to sign in:");
             (self.desk.say)(&format!("  {url}"));
             if self.desk.open {
@@ -222,8 +224,22 @@ fn page(status: StatusCode, words: &str) -> Response<Full<Bytes>> {
     response
 }
 
+/// The address as one of a page, which it is when no program can take it for anything else: an option, a
+/// file, a scheme that starts something, or words for a terminal.
+fn page_address(url: &str) -> Result<&str, String> {
+    if !url.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err("the address of the sign-in page is not plain ASCII".into());
+    }
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    match rest {
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[') => Ok(url),
+        _ => Err("the address of the sign-in page is not one of http or https".into()),
+    }
+}
+
 /// Has the person's own program open it: one argument, no shell. What becomes of it is its matter.
 fn open(url: &str) -> Result<(), String> {
+    let url = page_address(url)?;
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut child = Command::new(program)
         .arg(url)
@@ -238,4 +254,39 @@ fn open(url: &str) -> Result<(), String> {
         let _ = child.wait();
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{open, page_address};
+
+    #[test]
+    fn a_browser_is_given_addresses_of_pages_alone() {
+        for good in ["https://auth.example.com/a?b=c", "http://127.0.0.1:80/", "https://[::1]/"] {
+            assert_eq!(page_address(good), Ok(good));
+        }
+        for bad in [
+            "",
+            "-e",
+            "--help",
+            "-https://auth.example.com/",
+            " https://auth.example.com/",
+            "https://",
+            "https:///etc/passwd",
+            "https://-x/",
+            "https:auth.example.com",
+            "HTTPS://auth.example.com/",
+            "file:///etc/passwd",
+            "/etc/passwd",
+            "javascript:alert(1)",
+            "ssh://host/",
+            "https://auth.example.com/\u{1b}[2J",
+            "https://auth.example.com/\r\n-x",
+            "https://auth.example.com/a b",
+            "https://auth.example.com/\0",
+            "https://auth.example.com/\u{202e}",
+        ] {
+            assert!(page_address(bad).is_err() && open(bad).is_err(), "{bad:?}");
+        }
+    }
 }

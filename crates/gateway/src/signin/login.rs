@@ -9,10 +9,10 @@ use ringfence_mcp::oauth::{
 };
 use ringfence_mcp::{Authorize, Boxed as Reached, UpstreamError};
 use ringfence_record::{Event, MachineLog, Outcome};
-use ringfence_secrets::{Kept, Resolver, Scrubber, Secret, SignIn, SignIns};
+use ringfence_secrets::{Kept, Resolver, Secret, SignIn, SignIns};
 use serde_json::Value;
 
-use super::{Authority, Desk, Keys, NAME, Roads, listed};
+use super::{Authority, Desk, Guard, Keys, Roads, listed};
 use crate::permit::Evidence;
 use crate::seams::{Boxed, Filled, Journal, Vault};
 use crate::{Error, Gateway, Parts, Waits};
@@ -77,7 +77,7 @@ impl Gateway {
     /// connection to whoever gives the token.
     ///
     /// # Errors
-    /// [`LoginError`]; then nothing is kept that was not there before.
+    /// [`LoginError`]; then what was kept before is kept still, and nothing else is.
     pub async fn sign_in(parts: Parts, mut login: Login) -> Result<SignIn, LoginError> {
         let journal: Arc<dyn Journal> = Arc::new(parts.recorder.clone());
         let server = login.server.clone();
@@ -101,14 +101,26 @@ impl Gateway {
             let value = parts.secrets.resolve(&principal, name).await?;
             known.secret = Some(zeroize::Zeroizing::new(value.expose().to_owned()));
         }
+        let kept = login.kept;
         let outcome = Self::asking_person(parts, login, &url, &signins, &journal).await;
-        let told = signed_in(&server, &url, &outcome);
-        if let Err(error) = journal.commit(told).await {
-            // What nobody could be told of is not kept.
-            let _ = signins.forget(&url).await;
-            return Err(LoginError::Record(error));
+        // What nobody could be told of is not kept.
+        let (sign_in, grant) = match outcome {
+            Ok(grant) => (listed(&grant, kept), grant),
+            Err(error) => {
+                let told = signed_in(&server, &url, Err(&error));
+                let _evidence = journal.commit(told).await.map_err(LoginError::Record)?;
+                return Err(error);
+            }
+        };
+        let told = signed_in(&server, &url, Ok(&sign_in));
+        let _evidence = journal.commit(told).await.map_err(LoginError::Record)?;
+        // It has come so far: now it takes the place of the one that was there.
+        if let Err(error) = keep(&signins, &sign_in, &grant).await {
+            let told = signed_in(&server, &url, Err(&error));
+            let _evidence = journal.commit(told).await.map_err(LoginError::Record)?;
+            return Err(error);
         }
-        outcome
+        Ok(sign_in)
     }
 
     async fn asking_person(
@@ -117,21 +129,22 @@ impl Gateway {
         url: &str,
         signins: &SignIns,
         journal: &Arc<dyn Journal>,
-    ) -> Result<SignIn, LoginError> {
+    ) -> Result<Arc<Grant>, LoginError> {
         let server = login.server;
         let ground = Ground::new(url)?;
         let outside: Arc<dyn Outside> = Arc::new(Roads::new(server.clone(), Arc::clone(journal)));
         let wanted = login.wish.issuer.clone();
-        let keeper = Arc::new(Keeper { signins: signins.clone(), kept: login.kept });
+        let guard = Guard::of(ground.server().text());
+        let holds: Arc<dyn Keep> = Arc::new(Holds(Arc::clone(&guard)));
         let person = Arc::new(Interactive::new(
             Arc::clone(&outside),
             Arc::new(login.desk),
-            Arc::clone(&keeper) as Arc<dyn Keep>,
+            holds,
             ground.clone(),
             login.wish,
         ));
         let keys = Keys::new(parts.secrets.clone(), signins.clone(), Arc::clone(journal));
-        let vault = Asking { keys, server: server.clone(), person: Arc::clone(&person) };
+        let vault = Asking { keys, server: server.clone(), person: Arc::clone(&person), guard };
         let waits = Waits { connect: PATIENCE, call: PATIENCE };
         let gateway = Self::held_by(Vec::new(), parts, Arc::new(vault), waits);
         let offer = gateway.offer(&server).await;
@@ -157,8 +170,7 @@ impl Gateway {
                     });
                 }
                 if refused {
-                    // The next call would fail with it.
-                    keeper.signins.forget(url).await?;
+                    // The next call would fail with it: it is not kept.
                     let why = person.failed().map(|error| error.to_string());
                     let why = why.unwrap_or_else(|| words(&gateway, &server, &error));
                     return Err(LoginError::NotTaken(why));
@@ -166,8 +178,7 @@ impl Gateway {
                 // It takes the token; what it does then is a matter of its own.
             }
         }
-        let Some(grant) = person.grant() else { return Err(LoginError::NotAsked(server)) };
-        Ok(listed(&grant, keeper.kept))
+        person.grant().ok_or(LoginError::NotAsked(server))
     }
 }
 
@@ -178,7 +189,7 @@ fn words(gateway: &Gateway, server: &ServerId, error: &Error) -> String {
     }
 }
 
-fn signed_in(server: &ServerId, url: &str, outcome: &Result<SignIn, LoginError>) -> Event {
+fn signed_in(server: &ServerId, url: &str, outcome: Result<&SignIn, &LoginError>) -> Event {
     let (issuer, scopes, detail) = match outcome {
         Ok(sign_in) => {
             (Some(sign_in.issuer.clone()), sign_in.scopes.clone(), sign_in.kept.name().to_owned())
@@ -195,22 +206,28 @@ fn signed_in(server: &ServerId, url: &str, outcome: &Result<SignIn, LoginError>)
     }
 }
 
-/// Keeps what a sign-in gives.
-struct Keeper {
-    signins: SignIns,
-    kept: Kept,
+/// Takes what a sign-in gives, as it comes: hidden from then on, and kept nowhere before the server has
+/// taken it, so that a sign-in that fails leaves the one that was there.
+struct Holds(Arc<Guard>);
+
+impl Keep for Holds {
+    fn keep<'a>(&'a self, grant: &'a Grant) -> Reached<'a, Result<(), String>> {
+        self.0.add(grant);
+        Box::pin(std::future::ready(value(grant).map(drop)))
+    }
 }
 
-impl Keep for Keeper {
-    fn keep<'a>(&'a self, grant: &'a Grant) -> Reached<'a, Result<(), String>> {
-        Box::pin(async move {
-            let text = grant.to_text().map_err(|error| error.to_string())?;
-            let value = Secret::from_bytes(text).map_err(str::to_owned)?;
-            let _turn = self.signins.turn(grant.server()).await.map_err(|e| e.to_string())?;
-            let kept = self.signins.keep(&listed(grant, self.kept), &value).await;
-            kept.map_err(|error| error.to_string())
-        })
-    }
+/// A grant as the value that is kept.
+fn value(grant: &Grant) -> Result<Secret, String> {
+    let text = grant.to_text().map_err(|error| error.to_string())?;
+    Secret::from_bytes(text).map_err(str::to_owned)
+}
+
+async fn keep(signins: &SignIns, sign_in: &SignIn, grant: &Grant) -> Result<(), LoginError> {
+    let value = value(grant).map_err(OAuthError::Keep)?;
+    let _turn = signins.turn(grant.server()).await?;
+    signins.keep(sign_in, &value).await?;
+    Ok(())
 }
 
 /// The keys of a run, but for the one server whose token a person is asked for.
@@ -218,6 +235,7 @@ struct Asking {
     keys: Keys,
     server: ServerId,
     person: Arc<Interactive>,
+    guard: Arc<Guard>,
 }
 
 impl Vault for Asking {
@@ -233,11 +251,11 @@ impl Vault for Asking {
         if *server != self.server {
             return self.keys.authority(server, url);
         }
-        Some(Arc::new(Person(Arc::clone(&self.person))))
+        Some(Arc::new(Person(Arc::clone(&self.person), Arc::clone(&self.guard))))
     }
 }
 
-struct Person(Arc<Interactive>);
+struct Person(Arc<Interactive>, Arc<Guard>);
 
 impl Authorize for Person {
     fn header(&self) -> Reached<'_, Result<Option<String>, String>> {
@@ -255,10 +273,7 @@ impl Authority for Person {
     }
 
     fn scrub(&self, value: &mut Value) -> bool {
-        let Some(grant) = self.0.grant() else { return false };
-        let token = zeroize::Zeroizing::new(grant.tokens().access().as_bytes().to_vec());
-        let Ok(secret) = Secret::from_bytes(token) else { return false };
-        Scrubber::new([(NAME, &secret)]).value(value)
+        self.1.scrub(value)
     }
 }
 

@@ -15,11 +15,13 @@ use ringfence_bundle::{Host, ServerId};
 use ringfence_egress::{CheckedAddr, Locals, Resolver, check_addresses, dial};
 use ringfence_mcp::oauth::{Back, Hop, MAX_BODY, Outside, Place, Reach};
 use ringfence_record::{Event, Outcome, Step};
+use ringfence_secrets::{Scrubber, Secret};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
+use super::NAME;
 use crate::seams::{Boxed, Journal};
 
 /// For one request, from the lookup to the last byte of its answer.
@@ -248,6 +250,21 @@ async fn exchange(
     }
 }
 
+/// An answer that is no success is shown and recorded: whatever secret was sent is taken out of it first,
+/// however it is spelt there.
+fn without(sent: &[Zeroizing<String>], mut back: Back) -> Back {
+    if !(200..300).contains(&back.status) {
+        let value = |text: &Zeroizing<String>| Zeroizing::new(text.as_bytes().to_vec());
+        let secrets: Vec<Secret> =
+            sent.iter().filter_map(|text| Secret::from_bytes(value(text)).ok()).collect();
+        let scrubber = Scrubber::new(secrets.iter().map(|secret| (NAME, secret)));
+        if let std::borrow::Cow::Owned(clean) = scrubber.bytes(&back.body) {
+            back.body = Zeroizing::new(clean);
+        }
+    }
+    back
+}
+
 impl Outside for Roads {
     fn look<'a>(&'a self, place: &'a Place) -> Boxed<'a, Result<(), String>> {
         Box::pin(async move { self.judged(place, "BROWSER").await.map(drop) })
@@ -256,9 +273,11 @@ impl Outside for Roads {
     fn send<'a>(&'a self, hop: Hop<'a>) -> Boxed<'a, Result<Back, String>> {
         Box::pin(async move {
             let host = hop.place.host().to_owned();
-            tokio::time::timeout(TIME, self.reach(hop)).await.unwrap_or_else(|_| {
+            let sent = hop.secrets();
+            let back = tokio::time::timeout(TIME, self.reach(hop)).await.unwrap_or_else(|_| {
                 Err(format!("{host}: no whole answer within {} s", TIME.as_secs()))
-            })
+            });
+            back.map(|back| without(&sent, back))
         })
     }
 }

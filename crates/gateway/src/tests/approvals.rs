@@ -5,22 +5,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ringfence_approval::{Approved, Approver, Boxed, OnTimeout, Question, Said};
-use ringfence_record::Outcome;
+use ringfence_record::{Event, Outcome};
 use serde_json::json;
 use tokio::sync::Notify;
 
 use super::world::{Seats, World, check_of, tool};
 use crate::Error;
 
-type Answer = Box<dyn FnOnce(Question) -> Said + Send>;
+pub(super) type Answer = Box<dyn FnOnce(Question) -> Said + Send>;
 
 /// A person with answers ready. Without one left, it thinks for ever.
 #[derive(Default)]
-struct Person {
+pub(super) struct Person {
     answers: Mutex<VecDeque<Answer>>,
-    asked: Mutex<Vec<Question>>,
+    pub(super) asked: Mutex<Vec<Question>>,
     waits: Notify,
     goes_on: Notify,
+    /// Nobody has to say that it goes on.
+    at_once: bool,
     withdrawn: AtomicUsize,
 }
 
@@ -37,7 +39,9 @@ impl Approver for Person {
             self.asked.lock().unwrap().push(question.clone());
             let open = Withdrawn(self);
             self.waits.notify_one();
-            self.goes_on.notified().await;
+            if !self.at_once {
+                self.goes_on.notified().await;
+            }
             let answer = self.answers.lock().unwrap().pop_front().expect("an answer");
             std::mem::forget(open);
             answer(question)
@@ -45,18 +49,27 @@ impl Approver for Person {
     }
 }
 
-fn yes(question: Question) -> Said {
+pub(super) fn yes(question: Question) -> Said {
     Said::Approved(Approved::new(question, "anna".into(), "terminal".into(), "q1".into()))
+}
+
+pub(super) fn no(_: Question) -> Said {
+    let (by, via, id) = ("anna".into(), "terminal".into(), "q2".into());
+    Said::Denied { by, via, id, reason: None }
+}
+
+impl Person {
+    /// Says this, one after the other, at once.
+    pub(super) fn saying(answers: Vec<Answer>) -> (Option<Arc<dyn Approver>>, Arc<Self>) {
+        let person = Arc::new(Self { at_once: !answers.is_empty(), ..Self::default() });
+        *person.answers.lock().unwrap() = answers.into();
+        (Some(Arc::clone(&person) as Arc<dyn Approver>), person)
+    }
 }
 
 /// The person says this, at once.
 fn world(answers: Vec<Answer>) -> (World, Arc<Person>) {
-    let person = Arc::new(Person::default());
-    for _ in &answers {
-        person.goes_on.notify_one();
-    }
-    *person.answers.lock().unwrap() = answers.into();
-    let approver = Some(Arc::clone(&person) as Arc<dyn Approver>);
+    let (approver, person) = Person::saying(answers);
     (World::with_seats(Seats { approver, ..Seats::default() }), person)
 }
 
@@ -81,6 +94,43 @@ async fn a_yes_lets_the_call_through_once_and_the_decision_says_whose() {
     assert_eq!((asked.ruleset.as_str(), asked.caller.as_str()), ("sha256:rules", "agent"));
     assert!(asked.tool_digest.starts_with("sha256:") && asked.server_digest.starts_with("sha256:"));
     assert_eq!(world.reached(), ["pay", "pay"]);
+}
+
+#[tokio::test]
+async fn whatever_goes_on_beside_the_arguments_is_asked_too_and_in_the_record() {
+    let digest = |world: &World| {
+        let events = world.journal.events.lock().unwrap();
+        events.iter().rev().find_map(|event| match event {
+            Event::CallDecided { tool: Some(_), other_params, .. } => Some(other_params.clone()),
+            _ => None,
+        })
+    };
+    let beside = json!({
+        "_meta": {"progressToken": 7, "x/account": "of another"},
+        "task": {"ttl": 60000},
+        "unheard": ["of", 1],
+    });
+    let mut params = json!({"name": "pay", "arguments": {"amount": 2}});
+    let (world, person) = world(vec![Box::new(yes), Box::new(yes)]);
+    world.request("tools/call", params.clone()).await.unwrap();
+    assert_eq!(person.asked.lock().unwrap().pop().unwrap().other_params, "{}", "control");
+    assert_eq!(digest(&world), Some(None));
+    for (key, value) in beside.as_object().unwrap() {
+        params[key] = value.clone();
+    }
+    let result = world.request("tools/call", params).await.unwrap();
+    for key in ["task", "unheard"] {
+        assert_eq!(result["echo"][key], beside[key], "control: it goes on");
+    }
+    assert_eq!(result["echo"]["_meta"]["x/account"], "of another");
+    let asked = person.asked.lock().unwrap().pop().unwrap();
+    assert_eq!(asked.other_params, beside.to_string());
+    let recorded = ringfence_bundle::json_digest(&beside).to_string();
+    assert_eq!(digest(&world), Some(Some(recorded)));
+    // A yes to the same call without all that is none to this one.
+    let without = Question { other_params: "{}".into(), ..asked.clone() };
+    let Said::Approved(approved) = yes(without) else { panic!("it is a yes") };
+    assert!(approved.spend(&asked).is_err());
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! Questions of a server that a request waits for.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use ringfence_bundle::Transport;
 use ringfence_mcp::{Answer, Boxed, Client, RpcError, Wants};
@@ -9,8 +8,9 @@ use ringfence_record::{Event, Outcome};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
+use super::approvals::{Answer as Says, Person as Approves, no, yes};
 use super::memory::Memory;
-use super::world::{SECRET, World, new_tools, tool};
+use super::world::{SECRET, Seats, World, check_of, new_tools, tool};
 
 use crate::Error;
 use crate::rounds::{ask, words};
@@ -82,7 +82,7 @@ async fn nobody_answers_what_no_server_asked() {
     for key in ["inputResponses", "requestState", "INPUTRESPONSES", "requeststate"] {
         let params = json!({"name": "echo", "arguments": {}, key: {}});
         let error = world.request("tools/call", params).await.unwrap_err();
-        assert_eq!(super::world::check_of(&error), "arguments", "{key}");
+        assert_eq!(check_of(&error), "arguments", "{key}");
     }
     world.call("echo", json!({})).await.unwrap();
     assert_eq!(world.reached(), ["echo"]);
@@ -113,10 +113,14 @@ impl Client for Person {
     }
 }
 
+fn who_answers() -> Arc<Person> {
+    let capabilities = json!({"elicitation": {"form": {}}});
+    Arc::new(Person { capabilities, heard: Mutex::default() })
+}
+
 async fn asks(world: &World) {
     *world.tools.list.lock().unwrap() = vec![tool("new", "asks first"), tool("echo", "a tool")];
-    let capabilities = json!({"elicitation": {"form": {}}});
-    let person = Arc::new(Person { capabilities, heard: Mutex::default() });
+    let person = who_answers();
     let client = Arc::clone(&person) as Arc<dyn Client>;
     let params = json!({"name": "new", "arguments": {}, "_meta": {"progressToken": "mine"}});
     let result = world.request_of(&client, "tools/call", params.clone()).await.unwrap();
@@ -142,6 +146,14 @@ async fn a_question_of_a_server_with_a_handshake_reaches_the_client_behind_the_c
 
 #[tokio::test]
 async fn each_round_of_a_stateless_server_is_judged_anew() {
+    let world = stateless(Seats::default()).await;
+    asks(&world).await;
+    // Two decisions of the call that was answered, and one of the other.
+    assert_eq!(decided(&world), 3);
+}
+
+/// A server that asks in its answers, and is asked again.
+async fn stateless(seats: Seats) -> World {
     let journal = Arc::<Memory>::default();
     let tools = new_tools(&journal);
     let address = super::servers::serve_tools(Arc::clone(&tools)).await;
@@ -149,10 +161,39 @@ async fn each_round_of_a_stateless_server_is_judged_anew() {
     let key = ringfence_bundle::Template::parse("Bearer ${KEY}").unwrap();
     let headers = [("Authorization".to_owned(), key)].into();
     let transport = Transport::Http { url, headers };
-    let world = World::from_parts(transport, Duration::from_secs(10), journal, tools);
-    asks(&world).await;
-    // Two decisions of the call that was answered, and one of the other.
-    assert_eq!(decided(&world), 3);
+    World::served(transport, journal, tools, seats)
+}
+
+#[tokio::test]
+async fn a_round_with_answers_in_it_is_a_question_of_its_own() {
+    for agreed in [true, false] {
+        let second: Says = if agreed { Box::new(yes) } else { Box::new(no) };
+        let (approver, person) = Approves::saying(vec![Box::new(yes), second]);
+        let world = stateless(Seats { approver, ..Seats::default() }).await;
+        *world.tools.list.lock().unwrap() = vec![tool("new", "asks first")];
+        let client = who_answers() as Arc<dyn Client>;
+        let params = json!({"name": "new", "arguments": {"ask": true}, "_meta": {"k": "v"}});
+        let result = world.request_of(&client, "tools/call", params).await;
+        let asked = person.asked.lock().unwrap();
+        let [first, next] = &asked[..] else { panic!("{asked:?}") };
+        assert_eq!(first.other_params, r#"{"_meta":{"k":"v"}}"#);
+        let beside: Value = serde_json::from_str(&next.other_params).unwrap();
+        let answers = beside["inputResponses"].as_object().unwrap();
+        assert_eq!(answers.values().next().unwrap()["content"]["key"], SECRET, "{beside}");
+        assert!(beside.get("requestState").is_none(), "what the server gave itself back");
+        let but = ringfence_approval::Question {
+            other_params: first.other_params.clone(),
+            ..next.clone()
+        };
+        assert_eq!(&but, first, "nothing else is new");
+        if agreed {
+            assert_eq!(result.unwrap()["answer"]["action"], "accept");
+            assert_eq!(decided(&world), 2);
+        } else {
+            assert_eq!(check_of(&result.unwrap_err()), "approval");
+            assert_eq!(decided(&world), 1, "the answers did not go on");
+        }
+    }
 }
 
 /// Decisions that let a call of the tool that asks through.

@@ -173,6 +173,7 @@ fn child_server() {
         method: "tools/list".into(),
         tool: None,
         arguments: None,
+        other_params: None,
         outcome: ringfence_record::Outcome::Allowed,
         steps: Vec::new(),
     });

@@ -38,7 +38,8 @@ impl Judge for Rules {
         Decision { allowed, layer: Layer::Declared, rule: "methods".into() }
     }
     fn approval(&self, _server: &ServerId, tool: &str, arguments: &Value) -> Option<String> {
-        (tool == "pay" && arguments["amount"] != 1).then(|| "[[approvals.require]] pay".into())
+        let wanted = tool == "pay" && arguments["amount"] != 1 || arguments["ask"] == true;
+        wanted.then(|| format!("[[approvals.require]] {tool}"))
     }
     fn digest(&self) -> String {
         "sha256:rules".into()
@@ -374,6 +375,20 @@ impl World {
         let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
         let judge = Arc::new(Rules) as Arc<dyn Judge>;
         let made = (s_alone(stdio(), &[]), judge, waits(Duration::from_secs(10)));
+        Self::seated(made, (journal, tools, pipes), launcher, seats)
+    }
+
+    /// As [`World::from_parts`], with somebody to ask or something to spend.
+    pub(super) fn served(
+        transport: Transport,
+        journal: Arc<Memory>,
+        tools: Arc<Tools>,
+        seats: Seats,
+    ) -> Self {
+        let Self { pipes, .. } = Self::new();
+        let launcher = Arc::clone(&pipes) as Arc<dyn Launcher>;
+        let judge = Arc::new(Rules) as Arc<dyn Judge>;
+        let made = (s_alone(transport, &[]), judge, waits(Duration::from_secs(10)));
         Self::seated(made, (journal, tools, pipes), launcher, seats)
     }
 

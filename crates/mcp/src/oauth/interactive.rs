@@ -43,11 +43,14 @@ pub trait Browser: Send + Sync + 'static {
     /// # Errors
     /// In words.
     fn prepare(&self, fixed: bool) -> Boxed<'_, Result<Box<dyn Visit>, String>>;
+
+    /// Tells the person something that they are to know before they say yes there. Plain ASCII.
+    fn tell(&self, words: &str);
 }
 
-/// Keeps a grant, durably.
+/// Is given each grant, before it is used.
 pub trait Keep: Send + Sync + 'static {
-    /// Keeps it in the place of one for the same server.
+    /// Takes it, in the place of one for the same server.
     ///
     /// # Errors
     /// In words, without a value.
@@ -207,6 +210,13 @@ impl Interactive {
         }
         let looked = self.outside.look(&issuer.authorization).await;
         looked.map_err(|why| OAuthError::Unreached { step: Step::Authorization, why })?;
+        let server = self.ground.server().text();
+        if resource != server {
+            self.browser.tell(&format!(
+                "the server wants the token made for {resource}, which is more than {server}: it is \
+                 good for everything there"
+            ));
+        }
         let page = issuer.authorization.text();
         let joint = if page.contains('?') { '&' } else { '?' };
         let url = Zeroizing::new(format!("{page}{joint}{}", form.text()));

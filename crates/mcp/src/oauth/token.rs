@@ -64,6 +64,12 @@ fn read(back: &Back, now: u64) -> Result<Fresh, OAuthError> {
         Some(_) => return Err(content("`expires_in` is not a number of seconds")),
     };
     let expires = seconds.map(|seconds| now.saturating_add(seconds.min(LONGEST)));
+    // Scopes are shown and listed.
+    let scope = given.scope.as_deref().unwrap_or_default();
+    let holds = |token: &str| token.len() >= 8 && scope.contains(token);
+    if holds(&given.access_token) || refresh.as_ref().is_some_and(|token| holds(token)) {
+        return Err(content("the scope that it gives has the token in it"));
+    }
     let scopes = given.scope.as_deref().map(Scopes::parse).transpose()?.map(Scopes::list);
     Ok(Fresh { tokens: Tokens { access: given.access_token, refresh }, expires, scopes })
 }

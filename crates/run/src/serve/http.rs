@@ -19,6 +19,7 @@ use super::bundle::Served;
 use super::open::Ending;
 use super::{Say, Tokens, Wish, tls};
 use crate::execute::{EndedBy, runtime};
+use crate::rooms::Counted;
 use crate::{Error, Request};
 
 use accept::Door;
@@ -131,6 +132,7 @@ fn served(folder: &Folder, listen: &Listen) -> Arc<Served> {
         toolset: None,
         drain: listen.drain,
         notices: true,
+        counted: Counted::default(),
         say: Arc::clone(&listen.say),
     })
 }

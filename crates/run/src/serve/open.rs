@@ -133,7 +133,7 @@ impl Open {
             Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
         // There is no terminal of the agent's here: people are asked by commands and webhooks.
         let near = wish.notices.then(|| Arc::new(Notice) as Arc<dyn Channel>);
-        let rooms = Rooms::open(plan, &session.run, recorder, near).await?;
+        let rooms = Rooms::open(plan, &session.run, recorder, near, &wish.counted).await?;
         let launcher = Launching::new(
             plan,
             &session.run,

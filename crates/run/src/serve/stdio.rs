@@ -15,6 +15,7 @@ use super::open::Ending;
 use super::place::Place;
 use super::{Say, Which, Wish};
 use crate::execute::{EndedBy, runtime};
+use crate::rooms::Counted;
 use crate::supervise::Signals;
 use crate::{Error, Request};
 
@@ -72,6 +73,7 @@ async fn serve(mcp: Mcp, which: Which) -> Result<(), Error> {
         drain: DRAIN,
         // On a terminal an agent may have drawn its own screen.
         notices: !std::io::stderr().is_terminal(),
+        counted: Counted::default(),
         say: mcp.say,
     };
     let served = Served::new(wish);

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use super::index;
-use crate::MAX_BYTES;
+use crate::{MAX_BYTES, private};
 
 const FOLDER: &str = "signins";
 
@@ -38,7 +37,7 @@ pub(super) fn prepare(home: &Path) -> Result<(), String> {
 pub(super) fn write(home: &Path, key: &str, bytes: &[u8]) -> Result<(), String> {
     prepare(home)?;
     let path = folder(home);
-    index::write(&path, key, bytes).map_err(|error| format!("{}: {error}", path.display()))
+    private::write(&path, key, bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 pub(super) fn read(home: &Path, key: &str) -> Result<Zeroizing<Vec<u8>>, String> {

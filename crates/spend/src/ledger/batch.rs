@@ -1,14 +1,14 @@
 //! What waits, in one transaction.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use ringfence_state::{Cell, Db, State, Tx};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Account, Answer, Charge, Entry, MOST_AT_ONCE, MOST_WAITING, Reserve, Ticket, Told};
-use crate::books::{self, Admission, Kind};
-use crate::store::{self, Book, SCHEMA};
+use super::shelf::Shelf;
+use super::{Answer, Charge, Entry, MOST_AT_ONCE, MOST_WAITING, Reserve, Ticket, Told};
+use crate::books::{self, Admission};
+use crate::store::{self, SCHEMA};
 use crate::{Error, Usd};
 
 /// A call that is over, and is to be written down.
@@ -146,33 +146,23 @@ impl Keeper {
         // Settlements alone need not wait for the disk: lost, what was set aside stays spent.
         let durable = !turn.waiting.is_empty();
         let mut tx = if durable { db.write().await? } else { db.write_soon().await? };
-        // Every process locks holders in this order, so that none waits for one that waits for it.
-        let mut books = BTreeMap::new();
         let accounts = turn.waiting.iter().flatten().map(|reserve| &reserve.order.account);
-        for account in accounts.chain(turn.over.iter().map(|over| &over.entry.account)) {
-            books.insert(account.who.clone(), None);
-        }
-        for (who, book) in &mut books {
-            *book = Some(Book::open(&db, &mut tx, who).await?);
-        }
+        let accounts = accounts.chain(turn.over.iter().map(|over| &over.entry.account));
+        let mut shelf = Shelf::open(&db, &mut tx, accounts).await?;
         let mut answers = Vec::new();
         for one in &turn.over {
-            let Some(Some(book)) = books.get_mut(&one.entry.account.who) else { continue };
-            answers.push(charge(&db, &mut tx, book, one).await?);
+            answers.push(charge(&db, &mut tx, &mut shelf, one).await?);
         }
         let mut said = Vec::new();
         for (at, reserve) in turn.waiting.iter().enumerate() {
             let Some(reserve) = reserve else { continue };
-            let Some(Some(book)) = books.get_mut(&reserve.order.account.who) else { continue };
-            let one = self.admit(&db, &mut tx, book, reserve).await?;
+            let one = self.admit(&db, &mut tx, &mut shelf, reserve).await?;
             if let Said::Admitted { entry, .. } = &one {
                 turn.opened.push(entry.account.run.clone());
             }
             said.push((at, one));
         }
-        for book in books.values().flatten() {
-            book.write(&mut tx).await?;
-        }
+        shelf.write(&mut tx).await?;
         // All of it is written; what is left is the disk.
         for (one, answer) in turn.over.iter_mut().zip(answers) {
             if let Some(told) = one.told.take() {
@@ -193,14 +183,18 @@ impl Keeper {
         &mut self,
         db: &Db,
         tx: &mut Tx,
-        book: &mut Book,
+        shelf: &mut Shelf,
         reserve: &Reserve,
     ) -> Result<Said, Error> {
         let order = &reserve.order;
         let account = &order.account;
-        let keys = Book::keys(&account.run, &book.day);
-        book.read(db, tx, &keys).await?;
-        let mut scopes = book.scopes(&keys);
+        let lost = || Said::Refused { rule: "its books are not open".to_owned(), stop: false };
+        let Some((day, now)) = shelf.of(account).map(|book| (book.day.clone(), book.now)) else {
+            return Ok(lost());
+        };
+        let Some(mut scopes) = shelf.read(db, tx, account, &day).await? else {
+            return Ok(lost());
+        };
         let (amount, rule) = match books::admit(&account.caps, &mut scopes, order.wanted) {
             Admission::Spent { rule } => return Ok(Said::Refused { rule, stop: true }),
             Admission::Held { rule } if self.open.contains_key(&account.run) => {
@@ -212,13 +206,8 @@ impl Keeper {
             }
             Admission::Admitted { amount, rule } => (amount, rule),
         };
-        book.put(&keys, scopes, caps(account));
-        let entry = Entry {
-            id: fresh()?,
-            account: account.clone(),
-            day: book.day.clone(),
-            reserved: amount,
-        };
+        shelf.put(account, &day, scopes);
+        let entry = Entry { id: fresh()?, account: account.clone(), day, reserved: amount };
         let insert =
             "INSERT INTO spend_calls (id, who, run, day, server, tool, call, reserved, result, at)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', $9)";
@@ -231,7 +220,7 @@ impl Keeper {
             order.asked.tool.as_str().into(),
             Cell::Int(i64::try_from(order.asked.call).unwrap_or(i64::MAX)),
             Cell::Int(amount.column()),
-            Cell::Int(book.now),
+            Cell::Int(now),
         ];
         tx.execute(insert, &cells).await?;
         *self.open.entry(account.run.clone()).or_default() += 1;
@@ -252,12 +241,11 @@ impl Keeper {
                 admitted.push(durable);
                 let Some(desk) = self.desk.upgrade() else { return };
                 let amount = entry.reserved;
-                let ticket = Ticket { entry, desk };
+                let ticket = Ticket::new(entry, desk);
                 let sent = Answer::Reserved { ticket, amount, rule, durable: waits };
-                if let Err(Answer::Reserved { ticket, .. }) = reserve.answer.send(sent) {
-                    // Nobody waits any more, and the call cannot have gone out.
-                    drop(ticket.release());
-                }
+                // Where nobody waits any more, the ticket is dropped, now or with what it was sent in: the
+                // call cannot have gone out, and all of it is given back.
+                let _ = reserve.answer.send(sent);
             }
         }
     }
@@ -285,12 +273,8 @@ fn close(open: &mut BTreeMap<String, usize>, run: &str) {
     }
 }
 
-fn caps(account: &Arc<Account>) -> [Option<Usd>; 3] {
-    Kind::ALL.map(|kind| account.caps.of(kind).map(|cap| cap.amount))
-}
-
 /// Closes a row, once: one that is closed already changes nothing.
-async fn charge(db: &Db, tx: &mut Tx, book: &mut Book, over: &Over) -> Result<Told, Error> {
+async fn charge(db: &Db, tx: &mut Tx, shelf: &mut Shelf, over: &Over) -> Result<Told, Error> {
     let Entry { id, account, day, reserved } = &over.entry;
     let set = "UPDATE spend_calls SET cost = $2, result = $3 WHERE id = $1 AND result = 'open'";
     let (cost, result) = match over.cost {
@@ -302,9 +286,9 @@ async fn charge(db: &Db, tx: &mut Tx, book: &mut Book, over: &Over) -> Result<To
         return Ok((None, None));
     }
     // In the period that it was set aside in, whatever day it is now.
-    let keys = Book::keys(&account.run, day);
-    book.read(db, tx, &keys).await?;
-    let mut scopes = book.scopes(&keys);
+    let Some(mut scopes) = shelf.read(db, tx, account, day).await? else {
+        return Ok((None, None));
+    };
     let told = match over.cost {
         Some(cost) => books::charge(&account.caps, &mut scopes, *reserved, cost),
         None => {
@@ -312,7 +296,7 @@ async fn charge(db: &Db, tx: &mut Tx, book: &mut Book, over: &Over) -> Result<To
             (None, None)
         }
     };
-    book.put(&keys, scopes, caps(account));
+    shelf.put(account, day, scopes);
     Ok(told)
 }
 

@@ -119,6 +119,47 @@ async fn the_call_that_crosses_the_cap_is_the_last_one_through() {
 }
 
 #[tokio::test]
+async fn runs_of_one_process_have_one_budget_whoever_they_are_for() {
+    let home = Home::new();
+    let ledger = Ledger::new(home.state());
+    let caps = |amount| Caps {
+        per_run: Some(Cap { amount: Usd::parse(amount).expect("USD"), rule: "cap".to_owned() }),
+        ..Caps::default()
+    };
+    let budget = |who: &str, run: &str, amount| {
+        let price = Price::new([("result.usage.n", "0.01")], Some("0.05")).expect("a price");
+        let prices = [("s".to_owned(), price)];
+        Budget::new(ledger.clone(), who, run, caps(amount), prices).counted_with("did:a", "one")
+    };
+    assert!(pay(&budget("did:a", "one", "0.10"), 4).await.stop.is_none());
+    // Another folder, another agent, and a higher cap of its own.
+    let other = budget("did:b", "two", "0.12");
+    assert!(pay(&other, 4).await.stop.is_none());
+    let kept = reserved(&other).await;
+    // Back again: what the other one spent and set aside is used here too.
+    let (rule, stop) = refused(&budget("did:a", "three", "0.10")).await;
+    assert!(!stop && rule.contains("0.08 spent, 0.05 set aside"), "{rule}");
+    let dear = reply(5);
+    assert!(kept.settle(Some(&dear)).await.stop.expect("crossed").contains("0.13 spent"));
+    for back in [budget("did:a", "four", "0.10"), budget("did:b", "five", "0.12")] {
+        let (rule, stop) = refused(&back).await;
+        assert!(stop && rule.contains("0.13 spent"), "{rule}");
+    }
+    // Days and months are each holder's own, and a run of another process is another.
+    ledger.flush().await;
+    let report = report(&home.state(), &Filter::default()).await.expect("reads");
+    let sum = |who: &str, kind| {
+        let mut all = report.sums.iter().filter(|sum| sum.who == who && sum.kind == kind);
+        all.next().map(|sum| sum.spent_usd.to_string())
+    };
+    assert_eq!(sum("did:a", Kind::Day).as_deref(), Some("0.04"));
+    assert_eq!(sum("did:b", Kind::Day).as_deref(), Some("0.09"));
+    assert_eq!(sum("did:a", Kind::Run).as_deref(), Some("0.13"));
+    assert_eq!(sum("did:b", Kind::Run), None);
+    assert!(pay(&home.budget("six", "0.10 - -", Some("0.05")), 4).await.stop.is_none(), "control");
+}
+
+#[tokio::test]
 async fn caps_hold_across_runs_and_programs() {
     let home = Home::new();
     assert!(pay(&home.budget("one", "0.50 0.10 -", Some("0.05")), 5).await.stop.is_none());
@@ -155,11 +196,20 @@ async fn more_than_was_set_aside_is_charged_whole_and_stops() {
 }
 
 #[tokio::test]
-async fn dropped_is_spent_and_released_is_given_back() {
+async fn dropped_before_it_goes_out_it_is_given_back_and_after_it_is_spent() {
     let home = Home::new();
     let ledger = Ledger::new(home.state());
     let budget = home.budget_of(&ledger, "r", "1 1 1", Some("0.05"));
+    let mut out = reserved(&budget).await;
+    out.sent(true);
+    drop(out);
     drop(reserved(&budget).await);
+    let mut back = reserved(&budget).await;
+    back.sent(true);
+    back.sent(false);
+    drop(back);
+    let Early::Pending(pending) = budget.reserve_early(asked(1)).await else { panic!("pending") };
+    drop(pending);
     reserved(&budget).await.release().await;
     let forgotten = reserved(&budget).await;
     ledger.flush().await;
@@ -168,6 +218,67 @@ async fn dropped_is_spent_and_released_is_given_back() {
     std::mem::forget(forgotten);
     assert!(pay(&home.budget("r", "1 1 1", Some("0.05")), 1).await.stop.is_none());
     assert_eq!(home.sum(Kind::Run).await, ("0.06".into(), "0.05".into()));
+}
+
+#[tokio::test]
+async fn whoever_stops_waiting_at_any_moment_leaves_nothing_in_flight() {
+    let home = Home::new();
+    let ledger = Ledger::new(home.state());
+    // Without a price of their own, one that were forgotten would let no other through.
+    let budget = home.budget_of(&ledger, "r", "1 - -", None);
+    for polls in 1..40 {
+        let mut reserving = budget.reserve(asked(1));
+        let mut left = polls;
+        let done = std::future::poll_fn(|context| {
+            left -= 1;
+            match reserving.as_mut().poll(context) {
+                std::task::Poll::Ready(verdict) => std::task::Poll::Ready(Some(verdict)),
+                std::task::Poll::Pending if left == 0 => std::task::Poll::Ready(None),
+                std::task::Poll::Pending => std::task::Poll::Pending,
+            }
+        });
+        let done = done.await;
+        drop(reserving);
+        // What the ledger does with it, it does after whoever asked has gone.
+        let next = tokio::time::timeout(std::time::Duration::from_secs(20), async {
+            drop(done);
+            reserved(&budget).await
+        });
+        let next = next.await.expect("the next one is let through");
+        assert_eq!(next.amount.to_string(), "1.00", "after {polls}");
+        next.release().await;
+    }
+    ledger.flush().await;
+    assert_eq!(home.sum(Kind::Run).await, ("0.00".into(), "0.00".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_dearer_than_it_may_be_overspends_by_the_calls_under_way_alone() {
+    let home = Home::new();
+    let ledger = Ledger::new(home.state());
+    let budget = home.budget_of(&ledger, "r", "1 - -", Some("0.05"));
+    // As many at once as the cap has room for, each six times as dear as it may be.
+    let mut under_way = Vec::new();
+    for _ in 0..20 {
+        under_way.push(reserved(&budget).await);
+    }
+    let waits = tokio::spawn({
+        let budget = budget.clone();
+        async move { refused(&budget).await }
+    });
+    let dear = reply(30);
+    for reservation in under_way {
+        let settled = reservation.settle(Some(&dear)).await;
+        assert!(settled.stop.expect("each stops the run").contains("more than the 0.05"));
+        // The first of them is enough for everybody who comes later, in this program or another.
+        let other = home.budget("r", "1 - -", Some("0.05"));
+        let _ = refused(&other).await;
+    }
+    assert!(waits.await.expect("it is told").1, "stopped, not let through");
+    assert!(refused(&budget).await.1);
+    ledger.flush().await;
+    // The cap, and for each call under way what it cost beyond what it may.
+    assert_eq!(home.sum(Kind::Run).await, ("6.00".into(), "0.00".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ struct Table {
     sent: Mutex<Vec<(String, String, Option<String>)>>,
     pages: Mutex<Vec<String>>,
     kept: Mutex<Vec<String>>,
+    told: Mutex<Vec<String>>,
 }
 
 impl Table {
@@ -87,6 +88,10 @@ struct Person(Arc<Table>);
 struct OneVisit(Arc<Table>);
 
 impl Browser for Person {
+    fn tell(&self, words: &str) {
+        self.0.told.lock().unwrap().push(words.to_owned());
+    }
+
     fn prepare(&self, _fixed: bool) -> Boxed<'_, Result<Box<dyn Visit>, String>> {
         let visit = Box::new(OneVisit(Arc::clone(&self.0))) as Box<dyn Visit>;
         Box::pin(std::future::ready(Ok(visit)))
@@ -199,6 +204,68 @@ async fn every_request_for_a_token_names_the_server() {
     table.put("https://one.example.com/revoke", 200, json!({}));
     assert!(revoke(&*table, &ground, &grant).await.unwrap());
     assert_eq!(table.sent_to("/revoke").len(), 2);
+}
+
+#[tokio::test]
+async fn a_token_for_more_than_the_server_is_said_before_the_page_is_opened() {
+    let table = Arc::new(Table::default());
+    table.issuer("one");
+    table.named("one");
+    interactive(&table, Identity::default()).sign_in(&Challenge::default()).await.unwrap();
+    assert!(table.told.lock().unwrap().is_empty(), "control: for the server alone");
+    let place = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp";
+    let wide = json!({
+        "resource": "https://mcp.example.com",
+        "authorization_servers": ["https://one.example.com"],
+    });
+    table.put(place, 200, wide);
+    interactive(&table, Identity::default()).sign_in(&Challenge::default()).await.unwrap();
+    let told = table.told.lock().unwrap();
+    let [words] = &told[..] else { panic!("{told:?}") };
+    assert!(
+        words.contains("made for https://mcp.example.com,")
+            && words.contains("more than https://mcp.example.com/mcp"),
+        "{words}"
+    );
+}
+
+#[tokio::test]
+async fn no_token_is_shown_as_a_scope() {
+    let table = Arc::new(Table::default());
+    table.issuer("one");
+    table.named("one");
+    let token = "https://one.example.com/token";
+    let given = |scope: &str| {
+        json!({
+            "access_token": "access-token", "refresh_token": "refresh-token",
+            "token_type": "Bearer", "scope": scope,
+        })
+    };
+    for scope in ["access-token", "read refresh-token", "xaccess-token\u{1b}"] {
+        table.put(token, 200, given(scope));
+        let person = interactive(&table, Identity::default());
+        let refused = person.sign_in(&Challenge::default()).await.unwrap_err().to_string();
+        assert!(!refused.contains("ess-token") && !refused.contains("esh-token"), "{refused}");
+    }
+    table.put(token, 200, given("read"));
+    let grant =
+        interactive(&table, Identity::default()).sign_in(&Challenge::default()).await.unwrap();
+    assert_eq!(grant.scopes(), ["read"], "control");
+}
+
+#[test]
+fn what_is_secret_in_a_request_is_known_to_whoever_sends_it() {
+    let place = ground("https://mcp.example.com/mcp");
+    let place = place.place(crate::oauth::Step::Token, "https://one.example.com/token").unwrap();
+    let form = "grant_type=x&code=a%20b&client_id=public&client_secret=s%2B1&refresh_token=r";
+    let hop = Hop {
+        place: &place,
+        body: Some(("application/x-www-form-urlencoded", Zeroizing::new(form.into()))),
+        // `mine:a%20b%3Ac`
+        authorization: Some(Zeroizing::new("Basic bWluZTphJTIwYiUzQWM=".into())),
+    };
+    let secrets: Vec<String> = hop.secrets().iter().map(|text| text.to_string()).collect();
+    assert_eq!(secrets, ["a b", "s+1", "r", "a b:c"]);
 }
 
 #[tokio::test]
