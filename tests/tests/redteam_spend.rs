@@ -138,6 +138,46 @@ fn fifty_processes_killed_at_random_never_overspend_in_postgres() {
     }
 }
 
+/// Busy processes far from the cap, which set aside in advance: at most a thousandth of it each.
+fn advances(ledger: &Ledger, seed: u64) {
+    let run = |n: usize, calls| ledger.spend(&format!("run{n}"), "- 4000 -", "0.40", "30", calls);
+    let said: Vec<_> = (0..4).map(|n| run(n, 200)).collect::<Vec<_>>();
+    let through: usize = said.into_iter().map(|one| count(&one.said(), "S ")).sum();
+    let spent = accounted(ledger);
+    assert_eq!((spent.calls, spent.aside, through), (800, 0, 800), "nobody was killed");
+    assert_eq!(spent.spent, 800 * 30 * CENT);
+    let mut seeded = Seeded(seed);
+    let mut all: Vec<Budgeted> = (10..18).map(|n| run(n, 100_000)).collect();
+    let busy = spent.spent + 8 * 30 * 30 * CENT;
+    eventually("they are busy", || ledger.spent().spent > busy);
+    let mut through = 0;
+    for mut one in all.drain(..) {
+        // Random moments are what is tested here: there is no event to wait for.
+        std::thread::sleep(Duration::from_micros(seeded.below(8000)));
+        one.kill();
+        through += count(&one.said(), "S ");
+    }
+    let after = ledger.spent();
+    let used = after.spent + after.aside - spent.spent;
+    let through = through as u64;
+    assert!(through > 100, "control: they were busy, {through}");
+    assert!(used >= through * 30 * CENT, "each call that was paid is spent: {used} {through}");
+    // What they left: an advance of 4.00, one that was on its way, and a call.
+    assert!(after.aside <= 8 * (2 * 400 + 40) * CENT, "{after:?}");
+    assert!(after.aside > 0, "control: some of them held an advance");
+}
+
+#[test]
+fn processes_that_set_aside_in_advance_and_are_killed_leave_it_spent_in_sqlite() {
+    each_user(|who| advances(&Ledger::new(who, None), 3));
+}
+
+#[test]
+fn processes_that_set_aside_in_advance_and_are_killed_leave_it_spent_in_postgres() {
+    let server = Postgres::start();
+    advances(&Ledger::new(Who::Itself, Some(&server)), 4);
+}
+
 #[test]
 fn two_hosts_have_one_budget() {
     let server = Postgres::start();
@@ -534,6 +574,7 @@ fn a_client_that_goes_from_folder_to_folder_has_one_budget() {
         let uri = |folder: &std::path::Path| format!("file://{}", folder.display());
         let paid = |client: &mut StdioClient| {
             let answer = client.call("mirror__raw", json!({"n": 4}));
+            eprintln!("{answer}");
             answer["result"].is_object()
         };
         let start = |root: &std::path::Path| {

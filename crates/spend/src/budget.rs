@@ -28,8 +28,7 @@ impl Budget {
         prices: impl IntoIterator<Item = (String, Price)>,
     ) -> Self {
         let counted = (who.to_owned(), run.to_owned());
-        let (who, run) = counted.clone();
-        let account = Arc::new(Account { who, run, counted, caps });
+        let account = Arc::new(Account::new(who, run, counted, caps));
         let prices = prices.into_iter().map(|(server, price)| (server, Arc::new(price))).collect();
         Self { ledger, account, prices }
     }
@@ -40,9 +39,8 @@ impl Budget {
     #[must_use]
     pub fn counted_with(self, who: &str, run: &str) -> Self {
         let Account { who: whose, run: own, caps, .. } = &*self.account;
-        let (whose, own, caps) = (whose.clone(), own.clone(), caps.clone());
         let counted = (who.to_owned(), run.to_owned());
-        Self { account: Arc::new(Account { who: whose, run: own, counted, caps }), ..self }
+        Self { account: Arc::new(Account::new(whose, own, counted, caps.clone())), ..self }
     }
 
     async fn ask(&self, asked: Asked) -> Early {
@@ -56,6 +54,10 @@ impl Budget {
         let order = Order { account: self.account.clone(), asked, wanted: price.max_per_call };
         match self.ledger.reserve(order).await {
             Answer::Refused { rule, stop } => Early::Known(Verdict::Refused { rule, stop }),
+            Answer::Paid { ticket, amount, rule } => {
+                let held = Box::new(Charge { ticket, price: price.clone(), amount });
+                Early::Known(Verdict::Reserved(Reservation::new(amount, rule, held)))
+            }
             Answer::Reserved { ticket, amount, rule, durable } => {
                 let held = Charge { ticket, price: price.clone(), amount };
                 let words = rule.clone();
@@ -116,7 +118,7 @@ impl Held for Charge {
         };
         let told = self.ticket.settle(charged);
         Box::pin(async move {
-            let (capped, warning) = told.await.unwrap_or_default();
+            let (capped, warning) = told.told().await;
             Settled { cost: charged, stop: stop.or(capped), warning }
         })
     }
@@ -124,7 +126,7 @@ impl Held for Charge {
     fn release(self: Box<Self>) -> Boxed<'static, ()> {
         let told = self.ticket.release();
         Box::pin(async move {
-            let _ = told.await;
+            let _ = told.told().await;
         })
     }
 

@@ -1,6 +1,8 @@
 //! The ledger of a process: one task that takes what waits into one transaction.
 
+mod advance;
 mod batch;
+mod page;
 mod shelf;
 #[cfg(test)]
 mod tests;
@@ -11,7 +13,9 @@ use ringfence_state::State;
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use crate::purse::Asked;
-use crate::{Caps, Usd};
+use crate::{Error, Usd};
+
+pub(crate) use advance::Account;
 
 /// The most calls that wait for the ledger in one process; one more is refused.
 const MOST_WAITING: usize = 4096;
@@ -37,17 +41,6 @@ struct Desk {
     charge: mpsc::UnboundedSender<Charge>,
 }
 
-/// Whose money, of which run, and how much there is.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Account {
-    pub(crate) who: String,
-    pub(crate) run: String,
-    /// Where the cap of one run counts: whose book, and the run in it. Its own, but where a process has
-    /// several runs and one budget for all of them.
-    pub(crate) counted: (String, String),
-    pub(crate) caps: Caps,
-}
-
 /// A call that wants money.
 pub(crate) struct Order {
     pub(crate) account: Arc<Account>,
@@ -58,6 +51,12 @@ pub(crate) struct Order {
 
 /// What came of it.
 pub(crate) enum Answer {
+    /// It is set aside, on disk.
+    Paid {
+        ticket: Ticket,
+        amount: Usd,
+        rule: String,
+    },
     Reserved {
         ticket: Ticket,
         amount: Usd,
@@ -80,18 +79,22 @@ pub(crate) type Told = (Option<String>, Option<String>);
 
 enum Charge {
     /// A call is over. `None`: it never went out.
-    Over { entry: Entry, cost: Option<Usd>, told: oneshot::Sender<Told> },
+    Over { entry: Entry, cost: Option<Usd>, told: Option<oneshot::Sender<Told>> },
+    /// More is wanted in advance, for calls that cost at most so much.
+    More { account: Arc<Account>, wanted: Usd },
     /// Somebody wants everything before it to be on disk.
     Flush(oneshot::Sender<()>),
 }
 
-/// A row of the ledger that is open.
+/// What is set aside for one call.
 #[derive(Clone)]
 struct Entry {
     id: String,
     account: Arc<Account>,
-    day: String,
+    day: Arc<str>,
     reserved: Usd,
+    /// Where it is paid from an advance, what its row will say. Else it has an open row already.
+    share: Option<Asked>,
 }
 
 /// The right to settle an open row, once. Dropped before its call was sent, it gives all of it back;
@@ -114,22 +117,19 @@ impl Ticket {
     }
 
     /// Charges a cost. It is under way when this returns.
-    pub(crate) fn settle(self, cost: Usd) -> oneshot::Receiver<Told> {
+    pub(crate) fn settle(self, cost: Usd) -> Hears {
         self.over(Some(cost))
     }
 
     /// Gives all of it back.
-    pub(crate) fn release(self) -> oneshot::Receiver<Told> {
+    pub(crate) fn release(self) -> Hears {
         self.over(None)
     }
 
-    fn over(mut self, cost: Option<Usd>) -> oneshot::Receiver<Told> {
-        let (told, hears) = oneshot::channel();
-        if let Some(entry) = self.entry.take() {
-            // Without a desk it stays set aside, which is spent.
-            let _ = self.desk.send(Charge::Over { entry, cost, told });
-        }
-        hears
+    fn over(mut self, cost: Option<Usd>) -> Hears {
+        let Some(entry) = self.entry.take() else { return Hears::Now(Told::default()) };
+        let account = Arc::clone(&entry.account);
+        hand_in(&self.desk, entry, cost).map_or_else(|| Hears::Now(account.told()), Hears::Later)
     }
 }
 
@@ -137,10 +137,50 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(entry) = self.entry.take() {
             let cost = self.sent.then_some(entry.reserved);
-            let (told, _) = oneshot::channel();
-            let _ = self.desk.send(Charge::Over { entry, cost, told });
+            drop(hand_in(&self.desk, entry, cost));
         }
     }
+}
+
+/// What is said to a settlement, and when.
+pub(crate) enum Hears {
+    Now(Told),
+    Later(oneshot::Receiver<Told>),
+}
+
+impl Hears {
+    pub(crate) async fn told(self) -> Told {
+        match self {
+            Self::Now(told) => told,
+            Self::Later(hears) => hears.await.unwrap_or_default(),
+        }
+    }
+}
+
+/// Hands in that a call is over. `None` where nobody has to wait: what was set aside in advance was enough,
+/// so no cap is crossed. Without a desk it stays set aside, which is spent.
+fn hand_in(
+    desk: &mpsc::UnboundedSender<Charge>,
+    entry: Entry,
+    cost: Option<Usd>,
+) -> Option<oneshot::Receiver<Told>> {
+    let drawn = entry.share.is_some().then(|| Arc::clone(&entry.account));
+    let more = cost.is_some_and(|cost| cost > entry.reserved);
+    if let Some(account) = drawn.as_ref().filter(|_| more) {
+        account.suspend();
+    }
+    let (told, hears) = match drawn {
+        Some(_) if !more => (None, None),
+        _ => {
+            let (told, hears) = oneshot::channel();
+            (Some(told), Some(hears))
+        }
+    };
+    let _ = desk.send(Charge::Over { entry, cost, told });
+    if let Some(account) = drawn {
+        account.landed();
+    }
+    hears
 }
 
 impl Ledger {
@@ -158,6 +198,9 @@ impl Ledger {
 
     pub(crate) async fn reserve(&self, order: Order) -> Answer {
         let desk = self.desk().await;
+        if let Some(paid) = draw(desk, &order) {
+            return paid;
+        }
         let (answer, hears) = oneshot::channel();
         let refused = |rule: &str| Answer::Refused { rule: rule.to_owned(), stop: false };
         if desk.reserve.try_send(Reserve { order, answer }).is_err() {
@@ -187,4 +230,27 @@ impl Ledger {
         };
         self.inner.desk.get_or_init(begin).await
     }
+}
+
+/// Pays a call from what was set aside in advance, where that is enough.
+fn draw(desk: &Desk, order: &Order) -> Option<Answer> {
+    let amount = order.wanted?;
+    // Without randomness it goes the other way, which says so.
+    let id = fresh().ok()?;
+    let account = &order.account;
+    let drawn = account.draw(amount)?;
+    if drawn.low {
+        let _ = desk.charge.send(Charge::More { account: Arc::clone(account), wanted: amount });
+    }
+    let (account, share) = (Arc::clone(account), Some(order.asked.clone()));
+    let entry = Entry { id, account, day: drawn.day, reserved: amount, share };
+    let ticket = Ticket::new(entry, desk.charge.clone());
+    Some(Answer::Paid { ticket, amount, rule: drawn.rule.to_string() })
+}
+
+/// 128 random bits, hexadecimal.
+fn fresh() -> Result<String, Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|_| Error::Random)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }

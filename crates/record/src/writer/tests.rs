@@ -17,7 +17,7 @@ fn what_waits_when_the_queue_overruns_is_still_written() {
     assert!(told.contains("events.jsonl"), "{told}");
     assert!(matches!(shared.push(b"x".to_vec(), Waiter::Nobody), Err(Refused::Closed)));
     let mut group = VecDeque::new();
-    assert!(shared.take(&mut group).is_some());
+    assert!(shared.take(&mut group, &mut 0).is_some());
     assert_eq!(group.len(), MAX_QUEUED);
-    assert!(shared.take(&mut group).is_none());
+    assert!(shared.take(&mut group, &mut 0).is_none());
 }

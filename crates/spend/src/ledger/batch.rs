@@ -1,21 +1,30 @@
 //! What waits, in one transaction.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use ringfence_state::{Cell, Db, State, Tx};
+use ringfence_state::State;
 use tokio::sync::{mpsc, oneshot};
 
+use super::advance::Advance;
+use super::page::Page;
 use super::shelf::Shelf;
-use super::{Answer, Charge, Entry, MOST_AT_ONCE, MOST_WAITING, Reserve, Ticket, Told};
+use super::{
+    Account, Answer, Charge, Entry, MOST_AT_ONCE, MOST_WAITING, Reserve, Ticket, Told, fresh,
+};
 use crate::books::{self, Admission};
 use crate::store::{self, SCHEMA};
 use crate::{Error, Usd};
 
+/// How long calls that are over wait to be written with others, where nobody waits for them.
+const A_LITTLE: Duration = Duration::from_millis(50);
+
 /// A call that is over, and is to be written down.
-struct Over {
-    entry: Entry,
-    cost: Option<Usd>,
-    /// `None` once it was told.
+pub(super) struct Over {
+    pub(super) entry: Entry,
+    pub(super) cost: Option<Usd>,
+    /// `None` once it was told, and where nobody waits for it.
     told: Option<oneshot::Sender<Told>>,
 }
 
@@ -30,26 +39,76 @@ pub(super) struct Keeper {
     late: VecDeque<Over>,
     /// Reservations of this process in flight, by run.
     open: BTreeMap<String, usize>,
+    /// Accounts with money that is set aside in advance.
+    advanced: Vec<Arc<Account>>,
     pruned: bool,
 }
 
 /// Says whether a reservation got to the disk.
 type Durable = oneshot::Sender<Result<(), String>>;
 
+/// What was handed in.
+#[derive(Default)]
+struct Tray {
+    reserves: Vec<Reserve>,
+    over: Vec<Over>,
+    more: Vec<(Arc<Account>, Usd)>,
+    flushes: Vec<oneshot::Sender<()>>,
+    /// Since when a call that is over waits for others.
+    since: Option<Instant>,
+}
+
+/// What is set aside in advance once it is on disk.
+struct Grant {
+    account: Arc<Account>,
+    day: Arc<str>,
+    amount: Usd,
+    rule: String,
+}
+
 /// What is in one transaction.
 struct Turn {
     waiting: Vec<Option<Reserve>>,
     over: Vec<Over>,
+    more: Vec<(Arc<Account>, Usd)>,
+    /// What is given back of what was set aside in advance. It is not tried twice: what is not known to be
+    /// given back stays spent.
+    back: Vec<(Arc<Account>, Advance)>,
+    grants: Vec<Grant>,
     /// Runs of calls that were admitted, and are not yet told.
     opened: Vec<String>,
     /// Calls that were told, and wait for the disk.
     admitted: Vec<Durable>,
 }
 
+impl Tray {
+    fn put(&mut self, charge: Charge) {
+        match charge {
+            Charge::Over { entry, cost, told } => {
+                self.since.get_or_insert_with(Instant::now);
+                self.over.push(Over { entry, cost, told });
+            }
+            Charge::More { account, wanted } => self.more.push((account, wanted)),
+            Charge::Flush(done) => self.flushes.push(done),
+        }
+    }
+
+    /// Whether somebody waits for it, or it has waited long enough.
+    fn is_due(&self, held: bool) -> bool {
+        !self.reserves.is_empty()
+            || !self.more.is_empty()
+            || !self.flushes.is_empty()
+            || self.over.iter().any(|one| one.told.is_some())
+            || (held && !self.over.is_empty())
+            || self.over.len() >= MOST_AT_ONCE
+            || self.since.is_some_and(|since| since.elapsed() >= A_LITTLE)
+    }
+}
+
 impl Keeper {
     pub(super) fn new(state: State, desk: mpsc::WeakUnboundedSender<Charge>) -> Self {
         let (held, late, open) = (VecDeque::new(), VecDeque::new(), BTreeMap::new());
-        Self { state, desk, held, late, open, pruned: false }
+        Self { state, desk, held, late, open, advanced: Vec::new(), pruned: false }
     }
 
     /// Takes what waits, as long as anybody can hand in something.
@@ -58,54 +117,90 @@ impl Keeper {
         mut reserves: mpsc::Receiver<Reserve>,
         mut charges: mpsc::UnboundedReceiver<Charge>,
     ) {
-        let (mut first, mut over) = (Vec::new(), Vec::new());
-        let mut flushes: Vec<oneshot::Sender<()>> = Vec::new();
+        let mut tray = Tray::default();
         loop {
+            let ends = self.advanced.iter().filter_map(|account| account.until()).min();
+            let due = tray.since.map(|since| since + A_LITTLE);
+            let next = [ends, due].into_iter().flatten().min();
             tokio::select! {
-                some = reserves.recv(), if !reserves.is_closed() || !reserves.is_empty() => first.extend(some),
+                some = reserves.recv(), if !reserves.is_closed() || !reserves.is_empty() => tray.reserves.extend(some),
                 some = charges.recv() => match some {
-                    Some(charge) => take(charge, &mut over, &mut flushes),
+                    Some(charge) => tray.put(charge),
                     None => break,
                 },
+                () = until(next), if next.is_some() => {}
             }
-            while over.len() < MOST_AT_ONCE
+            while tray.over.len() < MOST_AT_ONCE
                 && let Ok(charge) = charges.try_recv()
             {
-                take(charge, &mut over, &mut flushes);
+                tray.put(charge);
             }
-            // Those that were held come first, once a call is over that left them no room.
-            let again =
-                if over.is_empty() { VecDeque::new() } else { std::mem::take(&mut self.held) };
-            let mut wanted: Vec<Reserve> = again.into_iter().chain(first.drain(..)).collect();
-            while wanted.len() < MOST_AT_ONCE
+            while tray.reserves.len() < MOST_AT_ONCE
                 && let Ok(reserve) = reserves.try_recv()
             {
-                wanted.push(reserve);
+                tray.reserves.push(reserve);
             }
+            let back = self.ended(!tray.flushes.is_empty());
+            if back.is_empty() && !tray.is_due(!self.held.is_empty()) {
+                continue;
+            }
+            let taken = std::mem::take(&mut tray);
+            // Those that were held come first, once a call is over that left them no room.
+            let none_over = taken.over.is_empty() && back.is_empty();
+            let again = if none_over { VecDeque::new() } else { std::mem::take(&mut self.held) };
+            let mut wanted: Vec<Reserve> = again.into_iter().chain(taken.reserves).collect();
             wanted.retain(|reserve| !reserve.answer.is_closed());
-            self.late.extend(over.drain(..));
-            self.turn(wanted).await;
-            for flush in flushes.drain(..) {
+            self.late.extend(taken.over);
+            // At the end nothing is set aside for calls to come.
+            let more = if taken.flushes.is_empty() { taken.more } else { Vec::new() };
+            self.turn(wanted, more, back).await;
+            for flush in taken.flushes {
                 let _ = flush.send(());
             }
         }
         // Once more, for what could not be written.
-        self.turn(Vec::new()).await;
+        self.late.extend(tray.over);
+        let back = self.ended(true);
+        self.turn(Vec::new(), Vec::new(), back).await;
+    }
+
+    /// What is left of advances that have had their time; of `all`, at the end.
+    fn ended(&mut self, all: bool) -> Vec<(Arc<Account>, Advance)> {
+        let now = Instant::now();
+        let mut ended = Vec::new();
+        self.advanced.retain(|account| {
+            let Some(until) = account.until() else { return false };
+            if !all && until > now {
+                return true;
+            }
+            ended.extend(account.reclaim().map(|left| (Arc::clone(account), left)));
+            false
+        });
+        ended
     }
 
     /// One transaction; whatever fails in it, nobody is let through by it.
-    async fn turn(&mut self, wanted: Vec<Reserve>) {
-        if wanted.is_empty() && self.late.is_empty() {
+    async fn turn(
+        &mut self,
+        wanted: Vec<Reserve>,
+        more: Vec<(Arc<Account>, Usd)>,
+        back: Vec<(Arc<Account>, Advance)>,
+    ) {
+        if wanted.is_empty() && self.late.is_empty() && more.is_empty() && back.is_empty() {
             return;
         }
         let mut turn = Turn {
             waiting: wanted.into_iter().map(Some).collect(),
             over: self.late.drain(..).collect(),
+            more,
+            back,
+            grants: Vec::new(),
             opened: Vec::new(),
             admitted: Vec::new(),
         };
         // No longer in flight, whether or not it gets to the disk.
-        for one in turn.over.iter().filter(|one| one.told.is_some()) {
+        let rows = turn.over.iter().filter(|one| one.entry.share.is_none());
+        for one in rows.filter(|one| one.told.is_some()) {
             close(&mut self.open, &one.entry.account.run);
         }
         match self.write(&mut turn).await {
@@ -113,9 +208,16 @@ impl Keeper {
                 for durable in turn.admitted {
                     let _ = durable.send(Ok(()));
                 }
+                for grant in turn.grants {
+                    self.grant(grant);
+                }
             }
             Err(error) => {
                 let words = error.to_string();
+                // The ledger is not to be relied on: no call is paid without it.
+                for account in &self.advanced {
+                    account.suspend();
+                }
                 turn.opened.iter().for_each(|run| close(&mut self.open, run));
                 for durable in turn.admitted {
                     // It may be in the ledger all the same; then it stays there, as spent.
@@ -137,6 +239,15 @@ impl Keeper {
         }
     }
 
+    /// What was set aside in advance is there to be used.
+    fn grant(&mut self, grant: Grant) {
+        let Grant { account, day, amount, rule } = grant;
+        account.grant(&day, amount, &rule);
+        if !self.advanced.iter().any(|known| Arc::ptr_eq(known, &account)) {
+            self.advanced.push(account);
+        }
+    }
+
     async fn write(&mut self, turn: &mut Turn) -> Result<(), Error> {
         let db = self.state.db(&SCHEMA).await?;
         if !self.pruned {
@@ -144,29 +255,42 @@ impl Keeper {
             self.pruned = true;
         }
         // Settlements alone need not wait for the disk: lost, what was set aside stays spent.
-        let durable = !turn.waiting.is_empty();
+        let durable = !turn.waiting.is_empty() || !turn.more.is_empty();
         let mut tx = if durable { db.write().await? } else { db.write_soon().await? };
         let accounts = turn.waiting.iter().flatten().map(|reserve| &reserve.order.account);
         let accounts = accounts.chain(turn.over.iter().map(|over| &over.entry.account));
+        let accounts = accounts.chain(turn.more.iter().map(|(account, _)| account));
+        let accounts = accounts.chain(turn.back.iter().map(|(account, _)| account));
         let mut shelf = Shelf::open(&db, &mut tx, accounts).await?;
-        let mut answers = Vec::new();
-        for one in &turn.over {
-            answers.push(charge(&db, &mut tx, &mut shelf, one).await?);
+        let mut page = Page { db: &db, tx: &mut tx, shelf: &mut shelf };
+        for (account, left) in turn.back.drain(..) {
+            page.give_back(&account, &left).await?;
+        }
+        let mut answers = page.shares(&turn.over).await?;
+        for (at, one) in turn.over.iter().enumerate() {
+            if one.entry.share.is_none() {
+                answers.insert(at, page.charge(one).await?);
+            }
         }
         let mut said = Vec::new();
         for (at, reserve) in turn.waiting.iter().enumerate() {
             let Some(reserve) = reserve else { continue };
-            let one = self.admit(&db, &mut tx, &mut shelf, reserve).await?;
+            let one = self.admit(&mut page, reserve, &mut turn.grants).await?;
             if let Said::Admitted { entry, .. } = &one {
                 turn.opened.push(entry.account.run.clone());
             }
             said.push((at, one));
         }
+        for (account, wanted) in &turn.more {
+            turn.grants.extend(advance(&mut page, account, *wanted).await?);
+        }
         shelf.write(&mut tx).await?;
         // All of it is written; what is left is the disk.
-        for (one, answer) in turn.over.iter_mut().zip(answers) {
-            if let Some(told) = one.told.take() {
-                let _ = told.send(answer);
+        for (at, answer) in answers {
+            let Some(one) = turn.over.get_mut(at) else { continue };
+            match one.told.take() {
+                Some(told) => drop(told.send(answer)),
+                None => one.entry.account.tell(answer),
             }
         }
         // From here on each ticket says when its call is over.
@@ -181,49 +305,46 @@ impl Keeper {
 
     async fn admit(
         &mut self,
-        db: &Db,
-        tx: &mut Tx,
-        shelf: &mut Shelf,
+        page: &mut Page<'_>,
         reserve: &Reserve,
+        grants: &mut Vec<Grant>,
     ) -> Result<Said, Error> {
         let order = &reserve.order;
         let account = &order.account;
-        let lost = || Said::Refused { rule: "its books are not open".to_owned(), stop: false };
-        let Some((day, now)) = shelf.of(account).map(|book| (book.day.clone(), book.now)) else {
-            return Ok(lost());
-        };
-        let Some(mut scopes) = shelf.read(db, tx, account, &day).await? else {
-            return Ok(lost());
-        };
-        let (amount, rule) = match books::admit(&account.caps, &mut scopes, order.wanted) {
+        let Some((day, now)) = page.today(account) else { return Ok(lost()) };
+        let Some(mut scopes) = page.scopes(account, &day).await? else { return Ok(lost()) };
+        let mut admission = books::admit(&account.caps, &mut scopes, order.wanted);
+        let all = order.wanted.is_none() || matches!(admission, Admission::Held { .. });
+        // What this process has set aside for calls to come is not missing to one that has come.
+        if all && let Some(left) = account.reclaim() {
+            page.give_back(account, &left).await?;
+            let Some(again) = page.scopes(account, &day).await? else { return Ok(lost()) };
+            scopes = again;
+            admission = books::admit(&account.caps, &mut scopes, order.wanted);
+        }
+        let in_flight = self.open.contains_key(&account.run) || account.has_flying();
+        let (amount, rule) = match admission {
             Admission::Spent { rule } => return Ok(Said::Refused { rule, stop: true }),
-            Admission::Held { rule } if self.open.contains_key(&account.run) => {
-                return Ok(Said::Held { rule });
-            }
+            Admission::Held { rule } if in_flight => return Ok(Said::Held { rule }),
             Admission::Held { rule } => {
                 let rule = format!("{rule}, by calls that have not said what they cost");
                 return Ok(Said::Refused { rule, stop: false });
             }
             Admission::Admitted { amount, rule } => (amount, rule),
         };
-        shelf.put(account, &day, scopes);
-        let entry = Entry { id: fresh()?, account: account.clone(), day, reserved: amount };
-        let insert =
-            "INSERT INTO spend_calls (id, who, run, day, server, tool, call, reserved, result, at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', $9)";
-        let cells = [
-            entry.id.as_str().into(),
-            account.who.as_str().into(),
-            account.run.as_str().into(),
-            entry.day.as_str().into(),
-            order.asked.server.as_str().into(),
-            order.asked.tool.as_str().into(),
-            Cell::Int(i64::try_from(order.asked.call).unwrap_or(i64::MAX)),
-            Cell::Int(amount.column()),
-            Cell::Int(now),
-        ];
-        tx.execute(insert, &cells).await?;
+        page.shelf.put(account, &day, scopes);
+        let (account, share) = (Arc::clone(account), None);
+        let entry = Entry { id: fresh()?, account, day, reserved: amount, share };
+        page.open(&entry, &order.asked, now).await?;
+        let account = &entry.account;
         *self.open.entry(account.run.clone()).or_default() += 1;
+        let granted = grants.iter().any(|grant| Arc::ptr_eq(&grant.account, account));
+        if let Some(wanted) = order.wanted
+            && account.is_busy()
+            && !granted
+        {
+            grants.extend(advance(page, account, wanted).await?);
+        }
         Ok(Said::Admitted { entry, rule })
     }
 
@@ -257,10 +378,38 @@ enum Said {
     Refused { rule: String, stop: bool },
 }
 
-fn take(charge: Charge, over: &mut Vec<Over>, flushes: &mut Vec<oneshot::Sender<()>>) {
-    match charge {
-        Charge::Over { entry, cost, told } => over.push(Over { entry, cost, told: Some(told) }),
-        Charge::Flush(done) => flushes.push(done),
+fn lost() -> Said {
+    Said::Refused { rule: "its books are not open".to_owned(), stop: false }
+}
+
+/// Sets aside in advance for calls that cost at most so much, where there is enough.
+async fn advance(
+    page: &mut Page<'_>,
+    account: &Arc<Account>,
+    wanted: Usd,
+) -> Result<Option<Grant>, Error> {
+    let Some((day, _)) = page.today(account) else { return Ok(None) };
+    // Yesterday's is of no use today.
+    if account.day().is_some_and(|other| other != day)
+        && let Some(left) = account.reclaim()
+    {
+        page.give_back(account, &left).await?;
+    }
+    let Some(mut scopes) = page.scopes(account, &day).await? else { return Ok(None) };
+    let Some(amount) = account.more(wanted, &scopes) else { return Ok(None) };
+    let Admission::Admitted { amount, rule } =
+        books::admit(&account.caps, &mut scopes, Some(amount))
+    else {
+        return Ok(None);
+    };
+    page.shelf.put(account, &day, scopes);
+    Ok(Some(Grant { account: Arc::clone(account), day, amount, rule }))
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -271,38 +420,4 @@ fn close(open: &mut BTreeMap<String, usize>, run: &str) {
             open.remove(run);
         }
     }
-}
-
-/// Closes a row, once: one that is closed already changes nothing.
-async fn charge(db: &Db, tx: &mut Tx, shelf: &mut Shelf, over: &Over) -> Result<Told, Error> {
-    let Entry { id, account, day, reserved } = &over.entry;
-    let set = "UPDATE spend_calls SET cost = $2, result = $3 WHERE id = $1 AND result = 'open'";
-    let (cost, result) = match over.cost {
-        Some(cost) => (Some(cost.column()), "charged"),
-        None => (Some(0), "released"),
-    };
-    let cells = [id.as_str().into(), Cell::from(cost), result.into()];
-    if tx.execute(set, &cells).await? != 1 {
-        return Ok((None, None));
-    }
-    // In the period that it was set aside in, whatever day it is now.
-    let Some(mut scopes) = shelf.read(db, tx, account, day).await? else {
-        return Ok((None, None));
-    };
-    let told = match over.cost {
-        Some(cost) => books::charge(&account.caps, &mut scopes, *reserved, cost),
-        None => {
-            books::release(&mut scopes, *reserved);
-            (None, None)
-        }
-    };
-    shelf.put(account, day, scopes);
-    Ok(told)
-}
-
-/// 128 random bits.
-fn fresh() -> Result<String, Error> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|_| Error::Random)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

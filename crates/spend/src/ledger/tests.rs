@@ -10,27 +10,33 @@ use crate::{
 };
 use ringfence_state::State;
 
-struct Home {
+pub(super) struct Home {
     folder: tempfile::TempDir,
 }
 
 impl Home {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("its mode");
         Self { folder }
     }
 
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         State::open(self.folder.path(), None).expect("no I/O")
     }
 
-    fn budget(&self, run: &str, caps: &str, max: Option<&str>) -> Arc<Budget> {
+    pub(super) fn budget(&self, run: &str, caps: &str, max: Option<&str>) -> Arc<Budget> {
         self.budget_of(&Ledger::new(self.state()), run, caps, max)
     }
 
     /// Caps are `run day month`, `-` for none.
-    fn budget_of(&self, ledger: &Ledger, run: &str, caps: &str, max: Option<&str>) -> Arc<Budget> {
+    pub(super) fn budget_of(
+        &self,
+        ledger: &Ledger,
+        run: &str,
+        caps: &str,
+        max: Option<&str>,
+    ) -> Arc<Budget> {
         let mut amounts = caps.split(' ').map(|text| {
             let amount = Usd::parse(text)?;
             Some(Cap { amount, rule: "cap".to_owned() })
@@ -46,7 +52,7 @@ impl Home {
         Arc::new(Budget::new(ledger.clone(), "did:key:zA", run, caps, prices))
     }
 
-    async fn sum(&self, kind: Kind) -> (String, String) {
+    pub(super) async fn sum(&self, kind: Kind) -> (String, String) {
         let report = report(&self.state(), &Filter::default()).await.expect("reads");
         let mut all = report.sums.into_iter().filter(|sum| sum.kind == kind);
         let sum = all.next().expect("a sum");
@@ -55,29 +61,29 @@ impl Home {
     }
 }
 
-fn asked(call: u64) -> Asked {
+pub(super) fn asked(call: u64) -> Asked {
     Asked { server: "s".to_owned(), tool: "t".to_owned(), call }
 }
 
-fn reply(n: u64) -> Value {
+pub(super) fn reply(n: u64) -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "result": {"usage": {"n": n}}})
 }
 
-async fn reserved(budget: &Budget) -> Reservation {
+pub(super) async fn reserved(budget: &Budget) -> Reservation {
     match budget.reserve(asked(1)).await {
         Verdict::Reserved(reservation) => reservation,
         other => panic!("{other:?}"),
     }
 }
 
-async fn refused(budget: &Budget) -> (String, bool) {
+pub(super) async fn refused(budget: &Budget) -> (String, bool) {
     match budget.reserve(asked(1)).await {
         Verdict::Refused { rule, stop } => (rule, stop),
         other => panic!("{other:?}"),
     }
 }
 
-async fn pay(budget: &Budget, n: u64) -> Settled {
+pub(super) async fn pay(budget: &Budget, n: u64) -> Settled {
     let reply = reply(n);
     reserved(budget).await.settle(Some(&reply)).await
 }
