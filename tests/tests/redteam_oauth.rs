@@ -498,6 +498,7 @@ fn what_a_token_endpoint_says_is_escaped_and_bounded_and_has_nothing_that_it_was
         // The same where a token is renewed, and nobody is there.
         both.script(&json!({"token": {"expires_in": 1}}));
         project.ringfence(&LOGIN).ok().done();
+        both.end_access();
         both.script(&json!({"token_error": hostile}));
         let cases = project.agent("Mcp('up').call('echo', 'echo')");
         clean(&cases.get("echo").to_string(), 2);

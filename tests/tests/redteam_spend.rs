@@ -526,15 +526,13 @@ fn a_client_that_goes_from_folder_to_folder_has_one_budget() {
     each_user(|who| {
         let manifest = prices(MIRROR);
         let project = priced(who, &manifest);
-        // Of another agent, with a cap of its own: the process has had its money.
+        // With a cap of its own: the process has had its money.
         let theirs = manifest.replace("max_per_run_usd = \"0.10\"", "max_per_run_usd = \"0.11\"");
-        let did = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK";
-        let theirs = theirs.replace("[agent]", &format!("[agent]\ndid = \"{did}\""));
         let other = crate::cmd_mcp::beside(&project, &theirs, "priced.py");
         let uri = |folder: &std::path::Path| format!("file://{}", folder.display());
-        let paid = |client: &mut StdioClient| {
+        let paid = |client: &mut StdioClient, expected: bool, why: &str| {
             let answer = client.call("mirror__raw", json!({"n": 4}));
-            answer["result"].is_object()
+            assert_eq!(answer["result"].is_object(), expected, "{why}: {answer}");
         };
         let start = |root: &std::path::Path| {
             let mut client = StdioClient::start(crate::cmd_mcp::command(&project, &[]));
@@ -547,16 +545,18 @@ fn a_client_that_goes_from_folder_to_folder_has_one_budget() {
             client.next(|message| message["method"] == "notifications/tools/list_changed");
         };
         let mut client = start(&project.path());
-        assert!(paid(&mut client) && paid(&mut client), "0.08 of 0.10");
+        paid(&mut client, true, "0.04 of 0.10");
+        paid(&mut client, true, "0.08 of 0.10");
         go(&mut client, &other);
-        assert!(paid(&mut client), "what crosses a cap is the last one through");
-        assert!(!paid(&mut client), "0.12 of 0.11");
+        paid(&mut client, true, "0.12 of 0.11: what crosses a cap is the last one through");
+        paid(&mut client, false, "0.12 of 0.11");
         go(&mut client, &project.path());
-        assert!(!paid(&mut client), "0.12 of 0.10");
+        paid(&mut client, false, "0.12 of 0.10");
         assert_eq!(client.finish().0, 0);
         // Control: another process there has a budget of its own.
         let mut client = start(&other);
-        assert!(paid(&mut client) && paid(&mut client));
+        paid(&mut client, true, "0.04 of 0.11");
+        paid(&mut client, true, "0.08 of 0.11");
         assert_eq!(client.finish().0, 0);
         let told = project.ringfence(&["spend", "--json"]).ok().json();
         let runs = told["sums"].as_array().expect("sums").iter().filter(|sum| sum["kind"] == "run");
