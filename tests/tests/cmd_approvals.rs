@@ -256,7 +256,7 @@ db.commit()
         // Nor is anything said yes to that was not asked.
         project
             .ringfence(&["approvals", "approve", &pending])
-            .expect(1)
+            .expect(255)
             .says(&["cannot be read"])
             .done();
         approve(&project, &question);

@@ -377,6 +377,8 @@ fn a_token_goes_to_the_address_that_it_is_for_and_to_no_other() {
         let output = project.ringfence(&LOGIN);
         assert_ne!(output.status, 0, "the metadata is about another server: {}", output.stderr);
         assert!(output.stderr.contains("not be this server's"), "{}", output.stderr);
+        let list = || project.ringfence(&["login", "--list", "--json"]).ok().json();
+        let before = list();
         // One that was given for another server is not taken, and not kept.
         project.manifest(&upstream("https://mcp.example.com/mcp"));
         project.lock();
@@ -384,8 +386,7 @@ fn a_token_goes_to_the_address_that_it_is_for_and_to_no_other() {
         net.authority(&with(&honest(), &json!({"audience": "https://other.example.com/mcp"})));
         let output = project.ringfence(&LOGIN).expect(1);
         assert!(output.stderr.contains("does not take the token"), "{}", output.stderr);
-        let list = project.ringfence(&["login", "--list", "--json"]).ok().json();
-        assert_eq!(list["sign_ins"], json!([]));
+        assert_eq!(list(), before, "the one of before stays");
     });
 }
 
@@ -418,8 +419,8 @@ fn the_clients_own_token_is_never_passed_on() {
 
 /// The bearer of the last call that arrived.
 fn bearer(both: &Authority) -> String {
-    let calls = both.at("/mcp").into_iter().filter(|it| it.body.contains("tools/call"));
-    calls.last().expect("a call arrived").header("authorization").to_owned()
+    let mut calls = both.at("/mcp").into_iter().filter(|it| it.body.contains("tools/call"));
+    calls.next_back().expect("a call arrived").header("authorization").to_owned()
 }
 
 #[test]
