@@ -22,6 +22,7 @@ mod screen;
 mod spender;
 mod testnet;
 mod upstream;
+mod vt;
 mod who;
 
 pub use agent::Cases;
@@ -40,4 +41,5 @@ pub use screen::Screen;
 pub use spender::{Budgeted, Ledger, Spent};
 pub use testnet::{Sighting, TestNet};
 pub use upstream::{Seen, Upstream};
+pub use vt::Vt;
 pub use who::{Who, each_user};

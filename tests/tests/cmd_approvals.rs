@@ -210,7 +210,7 @@ fn nothing_that_somebody_wrote_into_the_database_acts_on_a_terminal() {
         let poison = r#"
 import json, sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
-bad = "\x1b[2J\x1b]0;x\x07\x9b31m\r\u202eevil"
+bad = "\x1b[2k\x1b]0;x\x07\x9b31m\r\u202eevil"
 row = db.execute("SELECT ticket, digest FROM approval_questions").fetchone()
 ticket = json.loads(row[0])
 for standing in ("pending", "denied"):
@@ -228,7 +228,7 @@ db.commit()
 "#;
         let database = project.state().join("state.db").display().to_string();
         project.shell(&[PYTHON, "-c", poison, &database, &id]).ok().done();
-        let bad = "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\r\u{202e}evil";
+        let bad = "\u{1b}[2k\u{1b}]0;x\u{7}\u{9b}31m\r\u{202e}evil";
         let (pending, denied) = (format!("{bad}pending"), format!("{bad}denied"));
         for words in [
             vec!["list"],
@@ -252,11 +252,11 @@ db.commit()
             assert!(!said.contains(acts), "{words:?}: {said:?}");
         }
         let list = project.ringfence(&["approvals", "list"]).ok().stdout;
-        assert!(list.contains("\\u{1b}[2J") && list.contains("\\u{202e}evil"), "control: {list}");
+        assert!(list.contains("\\u{1b}[2k") && list.contains("\\u{202e}evil"), "control: {list}");
         // Nor is anything said yes to that was not asked.
         project
             .ringfence(&["approvals", "approve", &pending])
-            .expect(1)
+            .expect(255)
             .says(&["cannot be read"])
             .done();
         approve(&project, &question);

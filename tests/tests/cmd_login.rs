@@ -228,7 +228,7 @@ fn scopes_are_those_of_the_person_else_the_servers_and_grow_by_what_it_misses() 
         let asked = both.at("/authorize").len() - before;
         assert!((1..=3).contains(&asked), "{asked}");
         let list = project.ringfence(&["login", "--list", "--json"]).ok().json();
-        assert_eq!(list["sign_ins"], json!([]));
+        assert_eq!(list["sign_ins"][0]["scopes"], json!(["a", "list"]), "the one of before stays");
         // A call that the token is not good for: the person is told what to type.
         scope(json!({"scope": "a"}), &[]);
         both.script(&json!({"needs": {"tools/call": "pay"}}));

@@ -1,6 +1,6 @@
 //! Row 19, on the terminal that runs the agent: whoever writes there cannot answer there.
 
-use ringfence_tests::{PYTHON, Project, Screen, each_user};
+use ringfence_tests::{PYTHON, Project, Screen, Vt, each_user};
 
 use crate::cmd_approvals::{asking, call, project, text, waiting};
 
@@ -117,6 +117,48 @@ fn neither_a_no_nor_noise_is_a_yes() {
             project
                 .events()
                 .has("approval_answered", &[("answer", "denied"), ("channel", "terminal")]);
+        }
+    });
+}
+
+#[test]
+fn a_terminal_that_was_made_deaf_dumb_or_guarded_is_made_plain_for_the_question() {
+    each_user(|who| {
+        let filled = "\x1b[H\x1bV{}".replace("{}", &"FAKE ".repeat(400));
+        for (what, made) in [
+            ("nothing", "FAKE".to_owned()),
+            ("a VT52", "FAKE\x1b[?2l".to_owned()),
+            ("guarded areas", filled.clone()),
+            ("guarded areas that go on, of another screen", format!("\x1b[?1049h{filled}")),
+            ("a locked keyboard", "FAKE\x1b[2h".to_owned()),
+            ("all of it", format!("{filled}\x1b[2h\x1b[?2l")),
+        ] {
+            // Python and Rust spell an escape differently.
+            let spelt = format!("{made:?}").replace("\\u{1b}", "\\x1b");
+            let write = format!("import sys\nsys.stdout.write({spelt})\nsys.stdout.flush()\n");
+            let script = format!("{write}{}", call("{}"));
+            let project = project(who, &asking(""), &script);
+            let screen = Screen::start(&project, &RUN);
+            let code = screen.code(1);
+            let shown = screen.text();
+            let from = shown.rfind("FAKE").expect("the agent wrote it");
+            let agents = Vt::after(&shown[..from + made.len() - made.rfind("FAKE").unwrap_or(0)]);
+            let deaf = (agents.vt52, agents.locked, agents.guarding);
+            let wanted = (made.contains("[?2l"), made.contains("[2h"), made.contains("\x1bV"));
+            assert_eq!(deaf, wanted, "control: {what}");
+            assert!(agents.screen().contains("FAKE"), "control: {what}");
+            let now = Vt::after(&shown);
+            assert!(!now.vt52 && !now.locked && !now.guarding, "{what}: {now:?}");
+            let text = now.screen();
+            assert!(!text.contains("FAKE"), "{what}: {text}");
+            assert!(text.starts_with("Ringfence asks you."), "{what}: {text}");
+            assert!(text.contains(&format!("Type {code} to approve")), "{what}: {text}");
+            screen.send(format!("{code}\r"));
+            let (status, shown) = screen.finish();
+            assert_eq!(status, 0, "{what}: {shown}");
+            project
+                .events()
+                .has("approval_answered", &[("answer", "approved"), ("channel", "terminal")]);
         }
     });
 }

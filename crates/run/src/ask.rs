@@ -6,20 +6,16 @@ mod moved;
 use std::sync::Arc;
 
 use ringfence_bundle::{Id, Lock, ServerId, Snapshot, ToolPins};
-use ringfence_egress::Proxy;
-use ringfence_gateway::{Gateway, Parts, Stop};
+use ringfence_gateway::Gateway;
 use ringfence_mcp::UpstreamError;
 use ringfence_record::{Event, Kind, RunId};
-use ringfence_secrets::{Resolver, SignIns};
 use serde::Serialize;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::execute::{EndedBy, runtime};
-use crate::launch::Launching;
 use crate::plan::Request;
-use crate::session::Session;
+use crate::session::{Session, alone};
 use crate::supervise::Signals;
 use crate::{Error, Plan};
 
@@ -113,36 +109,11 @@ impl Inquiry {
     }
 
     async fn contained(&self, session: &Session) -> Result<Asked, Error> {
-        let (plan, recorder) = (&self.plan, &session.recorder);
         let mut signals =
             Signals::new().map_err(|source| Error::Io { path: "(signals)".into(), source })?;
         let (stop, stopped) = watch::channel(false);
-        let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
-        let secrets =
-            Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
-        let launcher = Launching::new(
-            plan,
-            &session.run,
-            recorder,
-            &proxy,
-            secrets.clone(),
-            stopped,
-            Handle::current(),
-        );
-        let servers = launcher.alive();
-        let gateway = Gateway::asking(Parts {
-            bundle: Arc::clone(&plan.bundle),
-            store: plan.store.clone(),
-            ruleset: Arc::clone(&plan.ruleset),
-            recorder: recorder.clone(),
-            secrets,
-            signins: SignIns::new(&plan.home),
-            launcher: Arc::new(launcher),
-            approver: None,
-            purse: None,
-            stop: Stop::default(),
-            leases: None,
-        });
+        let (parts, servers) = alone(&self.plan, session, stopped)?;
+        let gateway = Gateway::asking(parts);
         let mut asking = JoinSet::new();
         for server in self.servers.clone() {
             let gateway = Arc::clone(&gateway);

@@ -1,13 +1,20 @@
 //! One record from its opening to its seal, and what a machine must be told meanwhile.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use ringfence_egress::Proxy;
+use ringfence_gateway::{Parts, Stop};
 use ringfence_identity::{Did, Signer};
 use ringfence_record::{Event, Kind, MachineLog, Recorder, RunId};
 use ringfence_sandbox::native;
+use ringfence_secrets::{Resolver, SignIns};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::execute::{EndedBy, run_dir, sweep};
+use crate::launch::{Alive, Launching};
 use crate::live::{self, Lease, Live};
 use crate::{Error, Plan};
 
@@ -102,6 +109,42 @@ impl Session {
         closed?;
         Ok(done)
     }
+}
+
+/// The gateway of a session in which nobody is served: a person asks, or signs in. Nobody is asked for a
+/// yes, and nothing is paid. Also what is left of its servers. `stopped` ends their proxies.
+pub(crate) fn alone(
+    plan: &Plan,
+    session: &Session,
+    stopped: watch::Receiver<bool>,
+) -> Result<(Parts, Alive), Error> {
+    let recorder = &session.recorder;
+    let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
+    let secrets = Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
+    let launcher = Launching::new(
+        plan,
+        &session.run,
+        recorder,
+        &proxy,
+        secrets.clone(),
+        stopped,
+        Handle::current(),
+    );
+    let servers = launcher.alive();
+    let parts = Parts {
+        bundle: Arc::clone(&plan.bundle),
+        store: plan.store.clone(),
+        ruleset: Arc::clone(&plan.ruleset),
+        recorder: recorder.clone(),
+        secrets,
+        signins: SignIns::new(&plan.home),
+        launcher: Arc::new(launcher),
+        approver: None,
+        purse: None,
+        stop: Stop::default(),
+        leases: None,
+    };
+    Ok((parts, servers))
 }
 
 /// A tunnel takes two descriptors, and an agent may hold a thousand: with the usual soft limit the

@@ -1,22 +1,18 @@
 //! `login` and `logout`: a session without an agent, in which a person signs in to one server.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use ringfence_bundle::{Id, SecretName, ServerId, Snapshot, Transport};
-use ringfence_egress::Proxy;
-use ringfence_gateway::{Desk, Gateway, Login, LoginError, Parts, SignedOut, Stop};
+use ringfence_gateway::{Desk, Gateway, Login, LoginError, SignedOut};
 use ringfence_mcp::oauth::Wish;
 use ringfence_record::{Event, Kind, MachineLog};
-use ringfence_secrets::{Kept, Resolver, SignIn, SignIns};
+use ringfence_secrets::{Kept, SignIn, SignIns};
 use serde::Serialize;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::execute::{EndedBy, runtime};
-use crate::launch::Launching;
 use crate::plan::Request;
-use crate::session::Session;
+use crate::session::{Session, alone};
 use crate::supervise::Signals;
 use crate::{Error, Plan};
 
@@ -73,34 +69,10 @@ async fn contained(
     server: ServerId,
     signing: Signing,
 ) -> Result<SignIn, Error> {
-    let recorder = &session.recorder;
     let mut signals =
         Signals::new().map_err(|source| Error::Io { path: "(signals)".into(), source })?;
     let (_stop, stopped) = watch::channel(false);
-    let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
-    let secrets = Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
-    let launcher = Launching::new(
-        plan,
-        &session.run,
-        recorder,
-        &proxy,
-        secrets.clone(),
-        stopped,
-        Handle::current(),
-    );
-    let parts = Parts {
-        bundle: Arc::clone(&plan.bundle),
-        store: plan.store.clone(),
-        ruleset: Arc::clone(&plan.ruleset),
-        recorder: recorder.clone(),
-        secrets,
-        signins: SignIns::new(&plan.home),
-        launcher: Arc::new(launcher),
-        approver: None,
-        purse: None,
-        stop: Stop::default(),
-        leases: None,
-    };
+    let (parts, _servers) = alone(plan, session, stopped)?;
     let Signing { wish, client_secret, kept, desk, .. } = signing;
     let login = Login { server: server.clone(), wish, client_secret, kept, desk };
     tokio::select! {

@@ -3,6 +3,7 @@
 mod asked;
 mod card;
 pub mod changes;
+mod gather;
 mod lines;
 mod text;
 mod tools;

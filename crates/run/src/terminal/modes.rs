@@ -141,6 +141,21 @@ mod tests {
     }
 
     #[test]
+    fn a_terminal_is_brought_to_listen_before_it_is_told_anything() {
+        for bytes in [&b""[..], b"\x1b[?2l", b"\x1b[2h\x1bVguarded", b"\x1b[?1049h\x1b[?2l"] {
+            let plain = after(bytes).plain();
+            let at =
+                |part: &str| plain.find(part).unwrap_or_else(|| panic!("{part:?} in {plain:?}"));
+            // A VT52 takes no control sequence: out of it first.
+            assert!(at("\x1b<") < at("\x1b["), "{plain:?}");
+            // Guarding ends, and the keyboard is heard, before the screen is emptied.
+            for part in ["\x1b[!p", "\x1bW", "\x1b[2l"] {
+                assert!(at(part) < at("\x1b[2J"), "{part:?} in {plain:?}");
+            }
+        }
+    }
+
+    #[test]
     fn it_is_made_plain_whatever_was_seen() {
         // Strings that are left open, endless sequences, modes spelt so that we do not see them.
         let hostile: [&[u8]; 6] = [

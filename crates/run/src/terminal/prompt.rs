@@ -12,7 +12,7 @@ const TRIES: u32 = 5;
 const LINE: usize = 32;
 /// Characters of everything but the arguments.
 const OTHER: usize = 200;
-/// Lines that the question takes besides the arguments.
+/// Lines that the question takes besides what is sent.
 const FRAME: usize = 14;
 
 /// What a person said.
@@ -48,10 +48,10 @@ impl Prompt {
         let lines = loop {
             let lines = ticket.lines(most, others);
             let height: usize = lines.iter().map(|line| cells(line).div_ceil(columns).max(1)).sum();
-            if height + FRAME <= rows.max(FRAME + 12) || (most <= 100 && others <= 60) {
+            if height + FRAME <= rows.max(FRAME + 12) || (most <= 20 && others <= 60) {
                 break lines;
             }
-            if most > 100 { most /= 2 } else { others /= 2 }
+            if most > 100 || others <= 60 { most /= 2 } else { others /= 2 }
         };
         let mut text = String::from(
             "Ringfence asks you. The agent waits, and cannot see or write this.\r\n\r\n",
@@ -186,10 +186,11 @@ mod tests {
 
     #[test]
     fn the_whole_question_fits_the_screen_and_what_is_cut_says_so() {
-        let text = |arguments: String| {
+        let text = |arguments: String, beside: String| {
             let ticket: Ticket = serde_json::from_value(serde_json::json!({
                 "id": "abcd-efgh", "run": "r", "project": "/p", "server": "s", "tool": "t",
                 "server_digest": "", "tool_digest": "", "arguments": arguments, "ruleset": "",
+                "other_params": beside,
                 "rule": "rule ".repeat(500), "call": 1, "caller": "agent", "nonce": "",
                 "digest": "sha256:d", "created": "2026-01-01T00:00:00Z",
                 "expires": "2026-01-01T00:00:00Z",
@@ -200,7 +201,9 @@ mod tests {
         for arguments in
             ["x".repeat(10_000), "\x1b[2J\r".repeat(3000), "\u{202e}\u{4f60}".repeat(5000)]
         {
-            let text = text(arguments);
+            // With something as long beside them, and without.
+            let beside = if arguments.starts_with('x') { String::new() } else { arguments.clone() };
+            let text = text(arguments, beside);
             let height: usize =
                 text.split("\r\n").map(|line| super::cells(line).div_ceil(80).max(1)).sum();
             assert!(height <= 40, "{height} lines:\n{text}");
@@ -208,6 +211,8 @@ mod tests {
             let acts = |c: char| c.is_control() && !matches!(c, '\r' | '\n');
             assert!(!text.contains(acts), "{text:?}");
         }
-        assert!(text("{\"amount\":1}".into()).contains("{\"amount\":1}"));
+        let short = text("{\"amount\":1}".into(), "{\"task\":{}}".into());
+        assert!(short.contains("{\"amount\":1}") && short.contains("{\"task\":{}}"), "{short}");
+        assert!(short.contains("sent beside them (11 characters):"), "{short}");
     }
 }

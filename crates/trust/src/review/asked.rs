@@ -2,7 +2,8 @@
 
 use ringfence_bundle::{Digest, Drift, Kind, Program, Programs, Snapshot};
 
-use super::card::{Card, card};
+use super::card::Card;
+use super::gather::card;
 use crate::{Grant, Moved, State, moved};
 
 /// What is displayed, said yes to and recorded: one value, with no second read in between. Made only

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::card::{Card, ServerCard, Tools, word};
+use super::card::{Card, ServerCard, Tools};
+use super::gather::word;
 use super::text::{quoted, shown};
 use crate::State;
 

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use ringfence_bundle::{Drift, Lock, Objects, Program, Programs, Snapshot, ToolPin, ToolPins, Who};
 
-use super::card::card as card_of;
+use super::gather::card as card_of;
 use super::{Card, Review, Tools, shown, shown_line};
 use crate::State;
 
