@@ -196,7 +196,14 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// A session or connection has ended: whatever was kept for it can go.
+    /// Nothing carries a session any more, and its client has not come back for a while: what ends
+    /// with a connection ends. It may come back all the same.
+    fn away(&self, session: &str) {
+        let _ = session;
+    }
+
+    /// A session or connection has ended: whatever was kept for it can go. Told again when a
+    /// request of it ends later.
     fn ended(&self, session: &str) {
         let _ = session;
     }

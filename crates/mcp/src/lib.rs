@@ -29,7 +29,7 @@ mod upstream;
 
 pub use backend::{Answer, Asker, Backend, Boxed, Client, Listening, Nobody, Party, Wanted};
 pub use client::HttpClient;
-pub use door::{Bearer, DoorBody, DoorOptions, HttpDoor, HttpRefusal, route};
+pub use door::{Bearer, Carrier, DoorBody, DoorOptions, HttpDoor, HttpRefusal, Mark, route};
 pub use envelope::{EnvelopeError, Id, Message, RpcError, code};
 pub use header_params::HeaderParam;
 pub use revision::Revision;

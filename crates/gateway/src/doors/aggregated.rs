@@ -282,6 +282,10 @@ impl Backend for Aggregated {
         Box::pin(self.many.listen(asker, client, wanted, true))
     }
 
+    fn away(&self, session: &str) {
+        self.many.away(session);
+    }
+
     fn ended(&self, session: &str) {
         self.many.ended(session);
     }

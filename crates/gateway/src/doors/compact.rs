@@ -246,6 +246,10 @@ impl Backend for Compact {
         Box::pin(self.many.listen(asker, client, wanted, false))
     }
 
+    fn away(&self, session: &str) {
+        self.many.away(session);
+    }
+
     fn ended(&self, session: &str) {
         self.many.ended(session);
     }

@@ -1,7 +1,7 @@
 //! What the doors of many servers have in common: a selection for each connection, tools of the
 //! gateway's own, and a stream that says when the list is another.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,7 +27,12 @@ pub(super) struct Many {
     leases: Leases,
     /// Of connections that listen: told when their selection is another.
     streams: Mutex<HashMap<Arc<str>, watch::Sender<u64>>>,
+    /// Connections that lost their lease while they were away.
+    lost: Mutex<HashSet<Arc<str>>>,
 }
+
+/// Connections that are remembered so.
+const LOST: usize = 1024;
 
 /// Unique within the process, as the table of leases is.
 static LEASES: AtomicU64 = AtomicU64::new(1);
@@ -36,7 +41,7 @@ impl Many {
     pub(super) fn new(gateway: &Arc<Gateway>, caller: Caller, selection: Selection) -> Self {
         let leases = Leases::new(gateway.leases.clone());
         let gateway = Arc::clone(gateway);
-        Self { gateway, caller, selection, leases, streams: Mutex::default() }
+        Self { gateway, caller, selection, leases, streams: Mutex::default(), lost: Mutex::default() }
     }
 
     /// Who asks, for the record.
@@ -234,9 +239,26 @@ impl Many {
         Some(streams.entry(Arc::clone(session)).or_insert_with(|| watch::channel(0).0).subscribe())
     }
 
+    /// A lease ends with the connection. Should its client come back, it is told.
+    pub(super) fn away(&self, session: &str) {
+        if self.leases.release(session) {
+            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            if lost.len() < LOST {
+                lost.insert(session.into());
+            }
+        }
+    }
+
+    /// Whether this connection lost a lease while it was away. Said once.
+    pub(super) fn has_lost(&self, session: Option<&Arc<str>>) -> bool {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        session.is_some_and(|session| lost.remove(session))
+    }
+
     pub(super) fn ended(&self, session: &str) {
         self.leases.release(session);
         self.streams().remove(session);
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(session);
     }
 
     /// A client's notification: progress goes to the server that asked it, the rest to every selected

@@ -280,6 +280,9 @@ async fn pass(
     let mut streams: JoinSet<()> = JoinSet::new();
     // By the connection: one that ended is not heard again, its successor is.
     let mut heard: BTreeMap<ServerId, u64> = BTreeMap::new();
+    if many.has_lost(asker.session.as_ref()) && granted.tools {
+        client.notify(LIST_CHANGED, None).await;
+    }
     loop {
         up.borrow_and_update();
         for (server, methods) in many.lists(&many.selection(&asker)) {

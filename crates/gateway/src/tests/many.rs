@@ -288,6 +288,28 @@ async fn a_lease_selects_for_one_connection_and_ends_with_it() {
     door.call(own[1], lease.clone()).await.unwrap();
     door.0.ended("one");
     assert!(book.held.lock().unwrap().is_empty());
+    // Also when nothing carries the connection any more, and not that of another.
+    door.call(own[1], lease.clone()).await.unwrap();
+    door.0.away("two");
+    assert_eq!(door.names().await, with_own(&["b"]));
+    door.0.away("one");
+    assert!(book.held.lock().unwrap().is_empty());
+    assert_eq!(door.names().await, with_own(&["a"]));
+    // Should it come back, it is told.
+    let ear = Arc::new(Ear::default());
+    let client = Arc::clone(&ear) as Arc<dyn Client>;
+    let wanted = || Wanted { tools: true, ..Wanted::default() };
+    for heard in [1, 1] {
+        let listening = door.0.listen(&door.1, &client, wanted()).await.unwrap();
+        let passing = tokio::spawn(listening.passing);
+        if ear.heard.lock().unwrap().is_empty() {
+            ear.told.notified().await;
+        }
+        tokio::task::yield_now().await;
+        passing.abort();
+        let _ = passing.await;
+        assert_eq!(ear.heard.lock().unwrap().len(), heard);
+    }
     second.call(own[1], lease.clone()).await.unwrap();
     assert_eq!(book.held.lock().unwrap().len(), 1);
     // Without the table there is no lease.

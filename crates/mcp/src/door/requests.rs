@@ -162,6 +162,7 @@ impl Inner {
         let mut response = answered(StatusCode::OK, Some(&id), &answer);
         if answer.is_ok() {
             unopened.open();
+            self.carried(&session, came.mark.as_ref());
             response.headers_mut().insert(SESSION, header);
         }
         response
@@ -182,7 +183,7 @@ impl Inner {
             Hears::All,
             judge::accepts(came.headers, "text/event-stream"),
         );
-        let Some(slot) = session.begin(&id, &exchange) else {
+        let Some(slot) = session.begin(&id, &exchange, &self.backend) else {
             let words = "this id is already in flight, or too many requests are";
             return Ok(refused(&id, RpcError::new(code::INVALID_REQUEST, words)));
         };

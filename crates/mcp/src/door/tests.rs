@@ -1,3 +1,4 @@
+mod ends;
 mod rounds;
 mod shares;
 mod streams;

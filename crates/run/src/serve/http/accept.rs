@@ -4,8 +4,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ringfence_mcp::Carrier;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -112,8 +115,11 @@ async fn serve(
     mut stopping: watch::Receiver<bool>,
 ) {
     let _connected = door.doors.connect();
-    let service = service_fn(move |request| {
+    let carrier = Carrier::new();
+    let mark = carrier.mark();
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let door = Arc::clone(&door);
+        request.extensions_mut().insert(mark.clone());
         async move { Ok::<_, Infallible>(door.doors.answer(request).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
