@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use crate::{HeaderParam, Revision, RpcError, code};
+use crate::{HeaderParam, Held, Revision, RpcError, code};
 
 /// What a backend says to a request: the JSON-RPC `result`, or an error.
 pub type Answer = Result<Value, RpcError>;
@@ -61,6 +61,11 @@ pub trait Client: Send + Sync + 'static {
     /// Whose it is: nobody else is asked what a server asks about its requests.
     fn party(&self) -> Party {
         Party::Unknown
+    }
+
+    /// Keeps what stands for the memory of a reply until this client has its answer.
+    fn keep(&self, held: Held) {
+        drop(held);
     }
 
     /// Passes on a notification that belongs to this request or stream. Waits while the client reads

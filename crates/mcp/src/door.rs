@@ -26,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::envelope::response;
-use crate::exchange::Driver;
+use crate::exchange::{Driver, Exchange};
 use crate::http_client::{SESSION, VERSION};
 use crate::parked::{Parked, Size};
 use crate::role::CANCELLED;
@@ -281,6 +281,16 @@ fn empty(status: StatusCode) -> Response<DoorBody> {
     let mut response = Response::new(DoorBody::whole(Bytes::new()));
     *response.status_mut() = status;
     response
+}
+
+/// The answer of an exchange.
+fn answered_by(
+    exchange: &Exchange,
+    status: StatusCode,
+    id: &Id,
+    answer: &Answer,
+) -> Response<DoorBody> {
+    json_response(status, exchange.outgoing(response(Some(id), answer)))
 }
 
 fn answered(status: StatusCode, id: Option<&Id>, answer: &Answer) -> Response<DoorBody> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringfence_bundle::ServerId;
-use ringfence_mcp::{Answer, Asker, Boxed, Client, Listening, Party, RpcError, Wanted, code};
+use ringfence_mcp::{Answer, Asker, Boxed, Client, Held, Listening, Party, RpcError, Wanted, code};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -215,6 +215,10 @@ impl Client for Naming {
 
     fn party(&self) -> Party {
         self.client.party()
+    }
+
+    fn keep(&self, held: Held) {
+        self.client.keep(held);
     }
 
     fn notify<'a>(&'a self, method: &'a str, mut params: Option<Value>) -> Boxed<'a, ()> {

@@ -250,13 +250,13 @@ impl Session {
     }
 
     /// Keeps an event, to send it again.
-    pub(super) fn keep(&self, event: EventId, text: &Bytes) {
+    pub(super) fn keep(&self, event: EventId, text: &[u8]) {
         let mut state = self.lock();
         if state.ended || text.len() + BESIDE > KEPT {
             return;
         }
         state.bytes += text.len() + BESIDE;
-        state.kept.push_back(Kept { event, text: text.clone() });
+        state.kept.push_back(Kept { event, text: Bytes::copy_from_slice(text) });
         while state.bytes > KEPT {
             let Some(oldest) = state.kept.pop_front() else { break };
             state.bytes -= oldest.text.len() + BESIDE;

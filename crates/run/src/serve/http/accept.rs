@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Request;
@@ -18,11 +19,15 @@ use tokio_rustls::TlsAcceptor;
 
 use super::super::told;
 use super::doors::Doors;
+use super::stall::Read;
 
 /// Bytes of a request's head.
 const HEAD: usize = 16 * 1024;
 /// For a request's head to arrive, counted from the answer before it.
 const HEAD_WAIT: Duration = Duration::from_secs(120);
+/// For the first request's head, counted from the beginning: who has never asked anything does not
+/// hold a place for long.
+const FIRST: Duration = Duration::from_secs(10);
 /// For a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// For what was cut off to say so.
@@ -117,7 +122,10 @@ async fn serve(
     let _connected = door.doors.connect();
     let carrier = Carrier::new();
     let mark = carrier.mark();
+    let asked = Arc::new(AtomicBool::new(false));
+    let first = Arc::clone(&asked);
     let service = service_fn(move |mut request: Request<Incoming>| {
+        first.store(true, Ordering::Relaxed);
         let door = Arc::clone(&door);
         request.extensions_mut().insert(mark.clone());
         async move { Ok::<_, Infallible>(door.doors.answer(request).await) }
@@ -126,11 +134,18 @@ async fn serve(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WAIT)
         .max_buf_size(HEAD)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Read::new(stream)), service);
     tokio::pin!(connection);
     // Errors of a connection are its client's own.
+    let silent = async {
+        sleep(FIRST).await;
+        if asked.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     tokio::select! {
         _ = connection.as_mut() => {}
+        () = silent => {}
         () = told(&mut stopping) => {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;
