@@ -5,6 +5,7 @@ mod approvals;
 mod budget;
 mod doors;
 mod hostile;
+mod lists;
 mod many;
 mod memory;
 mod pins;

@@ -25,8 +25,8 @@ use super::stall::Read;
 const HEAD: usize = 16 * 1024;
 /// For a request's head to arrive, counted from the answer before it.
 const HEAD_WAIT: Duration = Duration::from_secs(120);
-/// For the first request's head, counted from the beginning: who has never asked anything does not
-/// hold a place for long.
+/// For the first request of a known client, counted from the beginning: who is nobody holds no place
+/// for long.
 const FIRST: Duration = Duration::from_secs(10);
 /// For a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -122,13 +122,12 @@ async fn serve(
     let _connected = door.doors.connect();
     let carrier = Carrier::new();
     let mark = carrier.mark();
-    let asked = Arc::new(AtomicBool::new(false));
-    let first = Arc::clone(&asked);
+    let known = Arc::new(AtomicBool::new(false));
+    let first = Arc::clone(&known);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        first.store(true, Ordering::Relaxed);
-        let door = Arc::clone(&door);
+        let (door, first) = (Arc::clone(&door), Arc::clone(&first));
         request.extensions_mut().insert(mark.clone());
-        async move { Ok::<_, Infallible>(door.doors.answer(request).await) }
+        async move { Ok::<_, Infallible>(door.doors.answer(request, &first).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -137,15 +136,15 @@ async fn serve(
         .serve_connection(TokioIo::new(Read::new(stream)), service);
     tokio::pin!(connection);
     // Errors of a connection are its client's own.
-    let silent = async {
+    let nobody = async {
         sleep(FIRST).await;
-        if asked.load(Ordering::Relaxed) {
+        if known.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
     };
     tokio::select! {
         _ = connection.as_mut() => {}
-        () = silent => {}
+        () = nobody => {}
         () = told(&mut stopping) => {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;
