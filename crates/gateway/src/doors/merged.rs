@@ -303,6 +303,7 @@ async fn pass(
                 wanted.prompts = false;
                 wanted.resources = false;
             }
+            many.level(&asker, &client, &server).await;
             let client = naming(&client, &server, true);
             let (gateway, caller) = (Arc::clone(&many.gateway), many.caller(&asker));
             streams.spawn(async move {
