@@ -136,8 +136,7 @@ impl Gateway {
     ) -> Result<(), Error> {
         let Some(generation) = self.is_up(server) else { return Ok(()) };
         let about = (server, generation);
-        let stray =
-            method == PROGRESS && !self.upstreams.asked.name(party, about, params.as_mut());
+        let stray = method == PROGRESS && !self.upstreams.asked.name(party, about, params.as_mut());
         let request = JudgedRequest::from_door(method, params);
         let mut course = self.declared_steps(server);
         if course.is_open() {

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_bundle::{Server, ServerId, ToolPins, Transport, json_digest};
-use ringfence_mcp::{Client, Listening, Opening, Party, Reply, RpcError, Share, Upstream, UpstreamError, Wanted};
+use ringfence_mcp::{
+    Client, Listening, Opening, Party, Reply, RpcError, Share, Upstream, UpstreamError, Wanted,
+};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -119,7 +121,15 @@ impl Table {
             }),
         };
         let slots = servers.iter().map(|(id, server)| (id.clone(), slot(id, server))).collect();
-        Self { slots, vault, launcher, waits, catalog, asked: Arc::default(), ups: watch::channel(0).0 }
+        Self {
+            slots,
+            vault,
+            launcher,
+            waits,
+            catalog,
+            asked: Arc::default(),
+            ups: watch::channel(0).0,
+        }
     }
 
     /// The connection that stands, and whether its server has said since this was last asked that its
@@ -223,8 +233,11 @@ impl Table {
         wanted: Wanted,
     ) -> Result<(Listening, u64), Failure> {
         let live = self.live(permit.server(), generation).await?;
-        let Listening { granted, passing } =
-            live.upstream.listen(&self.shade(&live, permit.server(), client), wanted).await.map_err(Failure::Upstream)?;
+        let Listening { granted, passing } = live
+            .upstream
+            .listen(&self.shade(&live, permit.server(), client), wanted)
+            .await
+            .map_err(Failure::Upstream)?;
         let generation = live.generation;
         // A stream keeps no server: it ends when the connection does.
         drop(live);

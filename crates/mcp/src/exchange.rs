@@ -72,7 +72,15 @@ impl Exchange {
         hears: Hears,
         streams: bool,
     ) -> Arc<Self> {
-        Arc::new(Self { party, capabilities, asking, hears, streams, outbox: Outbox::default(), held: Mutex::default() })
+        Arc::new(Self {
+            party,
+            capabilities,
+            asking,
+            hears,
+            streams,
+            outbox: Outbox::default(),
+            held: Mutex::default(),
+        })
     }
 
     /// What comes next for the reader of this number.

@@ -277,7 +277,8 @@ impl Parked {
     /// Gives all of one door up.
     pub(crate) fn end(&self, door: u64) {
         let mut table = self.lock();
-        let of = |(state, call): (&String, &Call)| (call.binding.door == door).then(|| state.clone());
+        let of =
+            |(state, call): (&String, &Call)| (call.binding.door == door).then(|| state.clone());
         let states: Vec<_> = table.calls.iter().filter_map(of).collect();
         let calls: Vec<_> = states.iter().filter_map(|state| table.remove(state)).collect();
         drop(table);
@@ -313,12 +314,7 @@ impl Table {
 
     /// Makes room for one more call of a client. What had to go stands in `dropped`. False when the
     /// client would have more than any other, and nothing of its own is left to give up.
-    fn make_room(
-        &mut self,
-        of: &Option<Arc<str>>,
-        more: Used,
-        dropped: &mut Vec<Call>,
-    ) -> bool {
+    fn make_room(&mut self, of: &Option<Arc<str>>, more: Used, dropped: &mut Vec<Call>) -> bool {
         let own = |table: &Self| table.used.get(of).copied().unwrap_or_default().and(more);
         while !own(self).fits(EACH) {
             match self.oldest(of) {

@@ -205,8 +205,7 @@ impl Compact {
         let (version, missing) = (offered.version, offered.missing.clone());
         let made = tokio::task::spawn_blocking(move || Index::new(&offered.tools)).await;
         let index = Arc::new(made.unwrap_or_default());
-        let made =
-            Made { selection, version, missing: missing.clone(), index: Arc::clone(&index) };
+        let made = Made { selection, version, missing: missing.clone(), index: Arc::clone(&index) };
         *self.index.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
         (index, missing)
     }

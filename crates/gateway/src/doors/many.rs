@@ -48,7 +48,15 @@ impl Many {
     pub(super) fn new(gateway: &Arc<Gateway>, caller: Caller, selection: Selection) -> Self {
         let leases = Leases::new(gateway.leases.clone());
         let gateway = Arc::clone(gateway);
-        Self { gateway, caller, selection, leases, levels: Levels::default(), streams: Mutex::default(), lost: Mutex::default() }
+        Self {
+            gateway,
+            caller,
+            selection,
+            leases,
+            levels: Levels::default(),
+            streams: Mutex::default(),
+            lost: Mutex::default(),
+        }
     }
 
     /// Who asks, for the record.

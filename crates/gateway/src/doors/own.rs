@@ -115,7 +115,8 @@ pub(super) fn compact_tools() -> Vec<Value> {
 pub(super) fn missing(servers: &[ServerId]) -> Option<Value> {
     let names: Vec<_> = servers.iter().map(ServerId::as_str).collect();
     (!names.is_empty()).then(|| {
-        let words = format!("{} gave no list of tools: their tools are not shown", names.join(", "));
+        let words =
+            format!("{} gave no list of tools: their tools are not shown", names.join(", "));
         json!({ "missing": names, "message": words, "next": "ringfence report" })
     })
 }

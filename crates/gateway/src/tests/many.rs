@@ -114,9 +114,11 @@ async fn a_server_that_is_down_takes_nothing_away_from_the_others() {
     assert!(failed.count() >= 1);
     assert!(world.pipes.launches.load(Ordering::SeqCst) >= 1);
     let events = world.journal.events.lock().unwrap().clone();
-    assert!(events.iter().all(
-        |event| !matches!(event, Event::CallDecided { server, .. } if server == "pinned")
-    ));
+    assert!(
+        events
+            .iter()
+            .all(|event| !matches!(event, Event::CallDecided { server, .. } if server == "pinned"))
+    );
     world.pipes.broken.store(false, Ordering::SeqCst);
     door.call("pinned__echo", json!({})).await.unwrap();
     let hello = door.ask("server/discover", json!({})).await.unwrap();
@@ -363,7 +365,9 @@ async fn a_stream_hears_of_a_lease() {
 #[tokio::test]
 async fn a_server_that_comes_up_later_is_told_how_much_to_log() {
     let server = |name: &str| {
-        format!("[servers.{name}]\ntype = \"stdio\"\ncommand = \"unused\"\ntools = [\"echo\"]\nmethods = [\"logging/setLevel\"]\n")
+        format!(
+            "[servers.{name}]\ntype = \"stdio\"\ncommand = \"unused\"\ntools = [\"echo\"]\nmethods = [\"logging/setLevel\"]\n"
+        )
     };
     let manifest = format!("version = 1\n{}{}", server("s"), server("b"));
     let file = std::path::Path::new("ringfence.toml");

@@ -134,7 +134,11 @@ async fn progress_goes_to_who_asked(world: World, door: Arc<dyn Backend>, call: 
     let told = world.tools.told.lock().unwrap().clone();
     let over = world.tools.asked_over.lock().unwrap().clone();
     let said = json!({"progressToken": 7, "progress": 1, "message": "hers alone"});
-    assert_eq!(told, [(over[0].clone(), PROGRESS.to_owned(), said)], "one server, by its own token");
+    assert_eq!(
+        told,
+        [(over[0].clone(), PROGRESS.to_owned(), said)],
+        "one server, by its own token"
+    );
     person.done.notify_one();
     assert_eq!(calling.await.unwrap().unwrap()["answer"]["action"], "decline");
     say(&one, &token).await;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringfence_bundle::{ServerId, Template, Transport};
-use ringfence_mcp::{Authorize, HttpOptions, Opening, Share, Upstream, UpstreamError, UpstreamLimits};
+use ringfence_mcp::{
+    Authorize, HttpOptions, Opening, Share, Upstream, UpstreamError, UpstreamLimits,
+};
 use ringfence_secrets::Secret;
 
 use super::Table;
@@ -58,7 +60,8 @@ impl Table {
                             UpstreamError::Closed { .. } | UpstreamError::Rpc(_)
                         ) =>
                 {
-                    let made = self.stdio(server, replies, Opening::Stateless).await.map_err(|_| first)?;
+                    let made =
+                        self.stdio(server, replies, Opening::Stateless).await.map_err(|_| first)?;
                     *opening = Opening::Stateless;
                     Ok(made)
                 }

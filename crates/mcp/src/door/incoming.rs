@@ -37,9 +37,8 @@ pub(super) async fn read<B: Body>(
             HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive")
         })?;
         let Some(frame) = frame else { return Ok((text, place)) };
-        let frame = frame.map_err(|_| {
-            HttpRefusal::new(StatusCode::BAD_REQUEST, "the body could not be read")
-        })?;
+        let frame = frame
+            .map_err(|_| HttpRefusal::new(StatusCode::BAD_REQUEST, "the body could not be read"))?;
         let Ok(mut data) = frame.into_data() else { continue };
         if text.len() + data.remaining() > limit {
             let status = StatusCode::PAYLOAD_TOO_LARGE;

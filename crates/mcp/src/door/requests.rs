@@ -8,7 +8,9 @@ use serde_json::{Map, Value};
 use super::answer::{self, Era};
 use super::body::{DoorBody, Events, Of};
 use super::session::{DECLARED, DECLARED_VALUES, Session};
-use super::{Came, HttpRefusal, Inner, answered, answered_by, empty, event_response, judge, member};
+use super::{
+    Came, HttpRefusal, Inner, answered, answered_by, empty, event_response, judge, member,
+};
 use crate::exchange::rounds::Rounds;
 use crate::exchange::{Asking, Driver, Exchange, Hears, Next};
 use crate::http_client::{SESSION, VERSION};
@@ -84,7 +86,8 @@ impl Inner {
                 Ok(round) => round,
                 Err(error) => return refused(&id, error),
             };
-            let binding = Binding::new(self.number, came.principal.clone(), &method, params.as_ref());
+            let binding =
+                Binding::new(self.number, came.principal.clone(), &method, params.as_ref());
             if let Some(state) = round.state {
                 return match self.parked().resume(&state, &binding, round.responses) {
                     Ok(exchange) => self.retry(came, id, exchange, binding).await,

@@ -81,8 +81,7 @@ mod tests {
 
     fn open(sessions: &Sessions, who: &str, n: usize) -> Option<Arc<str>> {
         let name = format!("{who}-{n}").into();
-        let session =
-            Session::new(name, Revision::HANDSHAKE, Some(who.into()), Arc::default());
+        let session = Session::new(name, Revision::HANDSHAKE, Some(who.into()), Arc::default());
         sessions.open(&session).map(|ended| Arc::clone(ended.name()))
     }
 

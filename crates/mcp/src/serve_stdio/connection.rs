@@ -58,7 +58,13 @@ struct Dated {
 impl Dated {
     fn exchange(&self) -> Arc<Exchange> {
         let asking = Asking::Requests(Arc::clone(&self.questions));
-        Exchange::new((&self.asker).into(), Arc::clone(&self.capabilities), asking, Hears::All, true)
+        Exchange::new(
+            (&self.asker).into(),
+            Arc::clone(&self.capabilities),
+            asking,
+            Hears::All,
+            true,
+        )
     }
 }
 
@@ -183,7 +189,9 @@ impl Connection {
                 let dated = self.lock().dated.clone();
                 let exchange = match &dated {
                     Some(dated) => dated.exchange(),
-                    None => Exchange::new(Party::Unknown, Arc::default(), Asking::No, Hears::All, false),
+                    None => {
+                        Exchange::new(Party::Unknown, Arc::default(), Asking::No, Hears::All, false)
+                    }
                 };
                 let asker = match dated {
                     Some(dated) => dated.asker,
@@ -259,7 +267,8 @@ impl Connection {
         let asker = Asker { session: None, revision: Revision::STATELESS, principal: None };
         if method == "subscriptions/listen" {
             let connection = Arc::clone(self);
-            let nobody = Exchange::new(Party::Unknown, Arc::default(), Asking::No, Hears::All, false);
+            let nobody =
+                Exchange::new(Party::Unknown, Arc::default(), Asking::No, Hears::All, false);
             let slot = self.begin(id, &nobody, size)?;
             tasks.spawn(connection.subscribe(asker, slot, nobody, params));
             return Ok(());

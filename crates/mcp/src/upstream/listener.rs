@@ -25,7 +25,12 @@ pub(crate) struct Listener {
 impl Listener {
     pub(crate) fn new(client: &Arc<dyn Client>, wanted: Wanted) -> Self {
         let whose = Whose::of(client);
-        Self { whose, wanted, questions: Questions::new(Arc::clone(client)), told: Mailbox::default() }
+        Self {
+            whose,
+            wanted,
+            questions: Questions::new(Arc::clone(client)),
+            told: Mailbox::default(),
+        }
     }
 
     /// Whether it asked for this.

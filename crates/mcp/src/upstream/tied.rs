@@ -37,10 +37,7 @@ pub(crate) enum Whose {
     /// The gateway's own.
     Ours,
     /// A client's.
-    Client {
-        principal: Option<Arc<str>>,
-        session: Option<Arc<str>>,
-    },
+    Client { principal: Option<Arc<str>>, session: Option<Arc<str>> },
     /// That of a client which says nothing of itself, by where it stands in memory.
     Alone(usize),
 }

@@ -133,7 +133,8 @@ async fn a_request_takes_a_large_place_when_it_is_large_and_not_when_it_says_so(
 async fn values_of_one_client_leave_room_for_those_of_others() {
     let (echo, door) = door();
     let many = |tool: &str| call(tool, &json!({ "n": vec![1; 99_000] }));
-    let hanging: Vec<_> = (0..6).map(|_| send(&door, "greedy", "hang", many("hang"), false)).collect();
+    let hanging: Vec<_> =
+        (0..6).map(|_| send(&door, "greedy", "hang", many("hang"), false)).collect();
     settle().await;
     let reached = echo.seen.lock().unwrap().len();
     assert_eq!(reached, 2, "a client has room for two of the most values");

@@ -144,7 +144,9 @@ async fn replies_that_do_not_go_on_take_what_is_their_server_s_and_no_more() {
             .map(|_| {
                 let (greedy, client) = (Arc::clone(&greedy), Arc::clone(&client));
                 let params = named("stall");
-                tokio::spawn(async move { greedy.request(&client, "tools/call", params, WAIT).await })
+                tokio::spawn(
+                    async move { greedy.request(&client, "tools/call", params, WAIT).await },
+                )
             })
             .collect();
         // Until all of them have begun, and two wait.

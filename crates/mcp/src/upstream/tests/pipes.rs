@@ -61,7 +61,11 @@ pub(super) async fn connected(opening: Opening) -> (Arc<Upstream>, Server) {
 
 pub(super) type Asked = tokio::task::JoinHandle<Result<Reply, UpstreamError>>;
 
-pub(super) fn ask(upstream: &Arc<Upstream>, client: &Arc<dyn Client>, token: Option<&str>) -> Asked {
+pub(super) fn ask(
+    upstream: &Arc<Upstream>,
+    client: &Arc<dyn Client>,
+    token: Option<&str>,
+) -> Asked {
     let (upstream, client) = (Arc::clone(upstream), Arc::clone(client));
     let mut params = json!({"name": "t"});
     if let Some(token) = token {
