@@ -66,6 +66,7 @@ mod redteam_requests;
 mod redteam_resolve;
 mod redteam_secrets;
 mod redteam_signin;
+mod redteam_slow;
 mod redteam_spend;
 mod redteam_terminal;
 mod redteam_tools;

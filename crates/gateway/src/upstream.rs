@@ -9,10 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_bundle::{Server, ServerId, ToolPins, Transport, json_digest};
-use ringfence_mcp::{Client, Listening, Opening, Reply, RpcError, Upstream, UpstreamError, Wanted};
+use ringfence_mcp::{
+    Client, Listening, Opening, Party, Reply, RpcError, Share, Upstream, UpstreamError, Wanted,
+};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::asked::Asked;
 use crate::catalog::Catalog;
 use crate::fate::{self, Fate};
 use crate::permit::CallPermit;
@@ -31,6 +34,8 @@ pub(crate) struct Table {
     launcher: Arc<dyn Launcher>,
     waits: Waits,
     catalog: Arc<Catalog>,
+    /// Questions of servers that clients think about.
+    pub(crate) asked: Arc<Asked>,
     /// Changes whenever a server is up anew.
     ups: watch::Sender<u64>,
 }
@@ -48,6 +53,8 @@ struct Slot {
     /// What it first said of itself: shown all through the run.
     hello: Mutex<Option<Value>>,
     failures: AtomicU32,
+    /// What it may take of the memory for replies, over whatever connection.
+    replies: Share,
     state: tokio::sync::Mutex<State>,
 }
 
@@ -106,6 +113,7 @@ impl Table {
             live: Mutex::default(),
             hello: Mutex::default(),
             failures: AtomicU32::new(0),
+            replies: Share::default(),
             state: tokio::sync::Mutex::new(State {
                 generation: 0,
                 opening: Opening::Handshake,
@@ -113,7 +121,15 @@ impl Table {
             }),
         };
         let slots = servers.iter().map(|(id, server)| (id.clone(), slot(id, server))).collect();
-        Self { slots, vault, launcher, waits, catalog, ups: watch::channel(0).0 }
+        Self {
+            slots,
+            vault,
+            launcher,
+            waits,
+            catalog,
+            asked: Arc::default(),
+            ups: watch::channel(0).0,
+        }
     }
 
     /// The connection that stands, and whether its server has said since this was last asked that its
@@ -169,13 +185,13 @@ impl Table {
         }
         // Only a session can be lost.
         let again = (!live.upstream.revision().is_stateless()).then(|| params.clone());
-        let shaded = live.shade(client);
+        let shaded = self.shade(&live, &server, client);
         let mut answer = live.upstream.request(&shaded, &method, params, self.waits.call).await;
         if let (Err(UpstreamError::SessionLost), Some(params)) = (&answer, again) {
             // It did nothing with the request, so it may be asked again; a pinned call is judged anew.
             self.forget(&server, &live).await;
             live = self.live(&server, generation).await?;
-            let shaded = live.shade(client);
+            let shaded = self.shade(&live, &server, client);
             answer = live.upstream.request(&shaded, &method, params, self.waits.call).await;
         }
         match answer {
@@ -217,24 +233,40 @@ impl Table {
         wanted: Wanted,
     ) -> Result<(Listening, u64), Failure> {
         let live = self.live(permit.server(), generation).await?;
-        let Listening { granted, passing } =
-            live.upstream.listen(&live.shade(client), wanted).await.map_err(Failure::Upstream)?;
+        let Listening { granted, passing } = live
+            .upstream
+            .listen(&self.shade(&live, permit.server(), client), wanted)
+            .await
+            .map_err(Failure::Upstream)?;
         let generation = live.generation;
         // A stream keeps no server: it ends when the connection does.
         drop(live);
         Ok((Listening { granted, passing }, generation))
     }
 
+    /// The client of a server, told nothing that it may not see.
+    fn shade(&self, live: &Live, server: &ServerId, client: &Arc<dyn Client>) -> Arc<dyn Client> {
+        Arc::new(Shade {
+            client: Arc::clone(client),
+            server: server.clone(),
+            generation: live.generation,
+            veil: Arc::clone(&live.veil),
+            tools_changed: Arc::clone(&live.tools_changed),
+            asked: Arc::clone(&self.asked),
+        })
+    }
+
     /// Passes a judged notification on, over the connection of that generation or not at all.
     pub(crate) async fn tell(
         &self,
+        party: &Party,
         permit: CallPermit,
         generation: u64,
     ) -> Result<(), UpstreamError> {
         let live = self.slots.get(permit.server()).and_then(Slot::up);
         let Some(live) = live.filter(|live| live.generation == generation) else { return Ok(()) };
         let (method, params) = permit.into_message();
-        live.upstream.tell(&method, params).await
+        live.upstream.tell(party, &method, params).await
     }
 
     /// What is known of a server's failure, for the person. Contacts nobody.
@@ -317,7 +349,7 @@ impl Table {
             let error = UpstreamError::Down { reason: reason.clone(), detail: reason };
             return Err(Failure::Unsent(error));
         }
-        match self.connect(server, &slot.transport, &mut state.opening).await {
+        match self.connect(server, &slot.transport, &slot.replies, &mut state.opening).await {
             Ok((upstream, veil, authority, process)) => {
                 self.learnt(server, None);
                 let (guard, fate) = process.unzip();
@@ -351,14 +383,6 @@ impl Table {
                 Err(Failure::Unsent(error))
             }
         }
-    }
-}
-
-impl Live {
-    /// The client, told nothing that it may not see.
-    fn shade(&self, client: &Arc<dyn Client>) -> Arc<dyn Client> {
-        let changed = Arc::clone(&self.tools_changed);
-        Arc::new(Shade::new(Arc::clone(client), Arc::clone(&self.veil), changed))
     }
 }
 

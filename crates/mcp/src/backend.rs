@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use crate::{HeaderParam, Revision, RpcError, code};
+use crate::{HeaderParam, Held, Revision, RpcError, code};
 
 /// What a backend says to a request: the JSON-RPC `result`, or an error.
 pub type Answer = Result<Value, RpcError>;
@@ -27,6 +27,28 @@ pub struct Asker {
     pub principal: Option<Arc<str>>,
 }
 
+/// Who is behind a [`Client`], as far as its door knows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Party {
+    /// The gateway itself, which asks for things of its own.
+    Gateway,
+    /// Whoever came through a door.
+    Caller {
+        /// As in [`Asker::principal`].
+        principal: Option<Arc<str>>,
+        /// As in [`Asker::session`].
+        session: Option<Arc<str>>,
+    },
+    /// Not known: the same as no other client.
+    Unknown,
+}
+
+impl From<&Asker> for Party {
+    fn from(asker: &Asker) -> Self {
+        Self::Caller { principal: asker.principal.clone(), session: asker.session.clone() }
+    }
+}
+
 /// The client behind a request that is under way, or behind a stream that it listens to.
 ///
 /// On the revisions with a handshake a question is a request on the client's stream; on the
@@ -35,6 +57,16 @@ pub struct Asker {
 pub trait Client: Send + Sync + 'static {
     /// What it declared that it can do: an object with `sampling`, `elicitation`, `roots`, ….
     fn capabilities(&self) -> &Value;
+
+    /// Whose it is: nobody else is asked what a server asks about its requests.
+    fn party(&self) -> Party {
+        Party::Unknown
+    }
+
+    /// Keeps what stands for the memory of a reply until this client has its answer.
+    fn keep(&self, held: Held) {
+        drop(held);
+    }
 
     /// Passes on a notification that belongs to this request or stream. Waits while the client reads
     /// slowly; does nothing when it is gone.
@@ -74,6 +106,10 @@ impl Client for Nobody {
     fn capabilities(&self) -> &Value {
         static NONE: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
         &NONE
+    }
+
+    fn party(&self) -> Party {
+        Party::Gateway
     }
 
     fn notify<'a>(&'a self, _method: &'a str, _params: Option<Value>) -> Boxed<'a, ()> {
@@ -165,7 +201,14 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// A session or connection has ended: whatever was kept for it can go.
+    /// Nothing carries a session any more, and its client has not come back for a while: what ends
+    /// with a connection ends. It may come back all the same.
+    fn away(&self, session: &str) {
+        let _ = session;
+    }
+
+    /// A session or connection has ended: whatever was kept for it can go. Told again when a
+    /// request of it ends later.
     fn ended(&self, session: &str) {
         let _ = session;
     }

@@ -2,10 +2,13 @@
 
 pub(crate) mod answer;
 mod body;
+mod carrier;
+mod incoming;
 pub(crate) mod judge;
 pub(crate) mod listen;
 mod options;
 mod requests;
+mod room;
 mod session;
 mod sessions;
 #[cfg(test)]
@@ -13,29 +16,29 @@ mod tests;
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::envelope::response;
-use crate::exchange::Driver;
+use crate::exchange::{Driver, Exchange};
 use crate::http_client::{SESSION, VERSION};
-use crate::parked::Parked;
+use crate::parked::{Parked, Size};
 use crate::role::CANCELLED;
 use crate::strict::{self, Limits};
 use crate::{Answer, Backend, Id, Message, Revision, RpcError, code};
 
 use answer::Era;
-use options::{SMALL, VALUES_AT_ONCE};
 use session::Session;
 use sessions::Sessions;
 
 pub use body::DoorBody;
+pub use carrier::{Carrier, Mark};
 pub use judge::{HttpRefusal, route};
 pub use options::{Bearer, DoorOptions};
 
@@ -51,7 +54,8 @@ struct Inner {
     backend: Arc<dyn Backend>,
     options: DoorOptions,
     sessions: Sessions,
-    parked: Parked,
+    /// Tells calls that wait apart from those of other doors.
+    number: u64,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -60,8 +64,12 @@ struct Inner {
 struct Came<'h> {
     headers: &'h HeaderMap,
     principal: Option<Arc<str>>,
-    values: usize,
+    size: Size,
+    /// The connection that it came over, where the listener says so.
+    mark: Option<Mark>,
 }
+
+static DOORS: AtomicU64 = AtomicU64::new(1);
 
 impl HttpDoor {
     /// A door for a listener on loopback at this port: it answers to that address alone.
@@ -78,7 +86,7 @@ impl HttpDoor {
             backend,
             options,
             sessions: Sessions::default(),
-            parked: Parked::default(),
+            number: DOORS.fetch_add(1, Ordering::Relaxed),
             stop: stop.clone(),
             tasks: TaskTracker::new(),
         };
@@ -102,7 +110,7 @@ impl HttpDoor {
     /// Ends all sessions and whatever goes on without a connection, and waits until it has.
     pub async fn close(&self) {
         self.inner.stop.cancel();
-        self.inner.parked.end();
+        self.inner.parked().end(self.inner.number);
         for session in self.inner.sessions.drain() {
             self.inner.ended(&session);
         }
@@ -112,6 +120,11 @@ impl HttpDoor {
 }
 
 impl Inner {
+    /// Calls that wait for their clients.
+    fn parked(&self) -> &Parked {
+        &self.options.room.parked
+    }
+
     async fn admit<B>(
         self: &Arc<Self>,
         request: Request<B>,
@@ -123,8 +136,9 @@ impl Inner {
         let (parts, body) = request.into_parts();
         judge::head(&parts, &self.options)?;
         let headers = &parts.headers;
+        let mark = parts.extensions.get::<Mark>().cloned();
         let principal = judge::principal(headers, self.options.bearer.as_deref())?;
-        let mut came = Came { headers, principal, values: 0 };
+        let mut came = Came { headers, principal, size: Size::default(), mark };
         match parts.method {
             Method::POST => {}
             Method::DELETE => {
@@ -138,22 +152,12 @@ impl Inner {
         }
         let limits = self.options.limits;
         judge::post(headers, limits.bytes)?;
-        let length = judge::text(headers, &CONTENT_LENGTH)?.and_then(|n| n.parse().ok());
-        let small = length.is_some_and(|length: u64| length <= SMALL);
         let room = &self.options.room;
-        let place = if small { None } else { room.large.acquire().await.ok() };
-        let body = Limited::new(body, limits.bytes).collect().await.map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large")
-            } else {
-                HttpRefusal::new(StatusCode::BAD_REQUEST, "the body could not be read")
-            }
-        })?;
-        let body = body.to_bytes();
+        let (body, place) = incoming::read(body, limits.bytes, room, &came.principal).await?;
         // More than are allowed are refused below, whatever their number.
-        came.values = strict::values(&body).min(limits.values).min(VALUES_AT_ONCE);
-        let values = u32::try_from(came.values).unwrap_or(u32::MAX);
-        let held = (place, room.values.acquire_many(values).await.ok());
+        let values = strict::values(&body).min(limits.values);
+        came.size = Size { values, bytes: body.len() };
+        let held = (place, room.values(&came.principal, values).await?);
         let value = match strict::parse(&body, limits) {
             Ok(value) => value,
             Err(error) => {
@@ -215,7 +219,7 @@ impl Inner {
     }
 
     /// The session that the headers name, of this server and this principal alone.
-    fn session(&self, came: &Came<'_>) -> Result<Arc<Session>, HttpRefusal> {
+    fn session(self: &Arc<Self>, came: &Came<'_>) -> Result<Arc<Session>, HttpRefusal> {
         let named = judge::text(came.headers, &SESSION)?.ok_or(HttpRefusal::new(
             StatusCode::BAD_REQUEST,
             "the header Mcp-Session-Id is missing",
@@ -224,6 +228,7 @@ impl Inner {
             .sessions
             .find(named, came.principal.as_deref())
             .ok_or(HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such session"))?;
+        self.carried(&session, came.mark.as_ref());
         // What counts is the session's own; the header must be one that could be agreed on
         // (2025-11-25, transports, protocol version header).
         match judge::text(came.headers, &VERSION)?.map(Revision::parse) {
@@ -251,7 +256,7 @@ impl Inner {
                 () = door.stop.cancelled() => {}
                 () = driver.run() => {}
             }
-            door.parked.forget(&exchange);
+            door.parked().forget(&exchange);
             after(&door);
         });
     }
@@ -276,6 +281,16 @@ fn empty(status: StatusCode) -> Response<DoorBody> {
     let mut response = Response::new(DoorBody::whole(Bytes::new()));
     *response.status_mut() = status;
     response
+}
+
+/// The answer of an exchange.
+fn answered_by(
+    exchange: &Exchange,
+    status: StatusCode,
+    id: &Id,
+    answer: &Answer,
+) -> Response<DoorBody> {
+    json_response(status, exchange.outgoing(response(Some(id), answer)))
 }
 
 fn answered(status: StatusCode, id: Option<&Id>, answer: &Answer) -> Response<DoorBody> {

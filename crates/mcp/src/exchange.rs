@@ -12,7 +12,7 @@ pub(crate) mod rounds;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,8 +21,9 @@ use serde_json::{Map, Value, json};
 
 use crate::door::answer::cancelled;
 use crate::envelope::call;
+use crate::replies::outgoing;
 use crate::role::CANCELLED;
-use crate::{Answer, Boxed, Client, RpcError, code};
+use crate::{Answer, Boxed, Client, Held, Party, RpcError, code};
 
 pub(crate) use hears::{Hears, tagged};
 use outbox::{Outbox, Taken};
@@ -52,22 +53,34 @@ pub(crate) enum Next {
 }
 
 pub(crate) struct Exchange {
+    party: Party,
     capabilities: Arc<Value>,
     asking: Asking,
     hears: Hears,
     /// Messages have a way to the client beside the answer.
     streams: bool,
     outbox: Outbox,
+    /// What its answer takes in memory.
+    held: Mutex<Vec<Held>>,
 }
 
 impl Exchange {
     pub(crate) fn new(
+        party: Party,
         capabilities: Arc<Value>,
         asking: Asking,
         hears: Hears,
         streams: bool,
     ) -> Arc<Self> {
-        Arc::new(Self { capabilities, asking, hears, streams, outbox: Outbox::default() })
+        Arc::new(Self {
+            party,
+            capabilities,
+            asking,
+            hears,
+            streams,
+            outbox: Outbox::default(),
+            held: Mutex::default(),
+        })
     }
 
     /// What comes next for the reader of this number.
@@ -145,6 +158,12 @@ impl Exchange {
         self.outbox.taken().await;
     }
 
+    /// Its last message on its way out, with what is held for it.
+    pub(crate) fn outgoing(&self, text: Vec<u8>) -> Bytes {
+        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        outgoing(text, held)
+    }
+
     /// Says something whether or not the client wants to hear of it. False when it did not get
     /// into the queue and will not.
     pub(crate) async fn say(&self, text: Vec<u8>) -> bool {
@@ -207,6 +226,14 @@ impl Drop for Asked<'_> {
 impl Client for Exchange {
     fn capabilities(&self) -> &Value {
         &self.capabilities
+    }
+
+    fn party(&self) -> Party {
+        self.party.clone()
+    }
+
+    fn keep(&self, held: Held) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).push(held);
     }
 
     fn notify<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, ()> {

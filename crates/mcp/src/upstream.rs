@@ -13,6 +13,7 @@ mod pipe;
 pub(crate) mod questions;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tied;
 mod wants;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +26,7 @@ use tokio::task::JoinHandle;
 
 use crate::http_client::Http;
 use crate::revision::{META_LOG, address};
-use crate::{Client, Revision, RpcError, code};
+use crate::{Client, Party, Revision, RpcError, Share, code};
 
 pub use desk::Unheard;
 pub use error::UpstreamError;
@@ -59,7 +60,8 @@ impl std::fmt::Debug for Upstream {
 }
 
 impl Upstream {
-    /// Connects to a server over its stdin and stdout. Ends when `timeout` has passed.
+    /// Connects to a server over its stdin and stdout, with this share of the memory for replies. Ends
+    /// when `timeout` has passed.
     ///
     /// # Errors
     /// [`UpstreamError`].
@@ -67,10 +69,11 @@ impl Upstream {
         stdout: impl AsyncRead + Send + Unpin + 'static,
         stdin: impl AsyncWrite + Send + Unpin + 'static,
         limits: UpstreamLimits,
+        replies: Share,
         opening: Opening,
         timeout: Duration,
     ) -> Result<Self, UpstreamError> {
-        let desk = Arc::<Desk>::default();
+        let desk = Desk::with(replies);
         let (pipe, running) = Pipe::new(stdout, stdin, limits, &desk);
         let link = Link::new(Wire::Pipe(pipe), desk);
         let (revision, hello) = link.begin_stdio(opening, timeout).await?;
@@ -88,7 +91,7 @@ impl Upstream {
         limits: UpstreamLimits,
         timeout: Duration,
     ) -> Result<Self, UpstreamError> {
-        let desk = Arc::<Desk>::default();
+        let desk = Desk::with(options.replies.clone());
         let http = Http::new(url, options, limits, Arc::clone(&desk))?;
         let link = Link::new(Wire::Http(http), desk);
         let (revision, hello) = link.begin_http(options.prefer.as_ref(), timeout).await?;
@@ -203,15 +206,21 @@ impl Upstream {
         uri.is_some_and(|uri| self.link.desk.is_followed(uri))
     }
 
-    /// Passes a client's notification on, for example that its roots changed. A server of the
+    /// Passes a notification of this client on, for example that its roots changed. A server of the
     /// stateless revision takes none: it is told nothing.
     ///
     /// # Errors
     /// [`UpstreamError`].
-    pub async fn tell(&self, method: &str, params: Option<Value>) -> Result<(), UpstreamError> {
+    pub async fn tell(
+        &self,
+        party: &Party,
+        method: &str,
+        params: Option<Value>,
+    ) -> Result<(), UpstreamError> {
         if self.revision.is_stateless() {
             return Ok(());
         }
+        self.link.desk.told_by(party);
         self.link.tell(method, address(params, &self.revision, &json!({}))).await
     }
 }

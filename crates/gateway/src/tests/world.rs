@@ -82,6 +82,9 @@ impl Scrub for Hide {
     }
 }
 
+/// A notification: the connection that it came over, its method and its parameters.
+type Heard = (Option<Arc<str>>, String, Value);
+
 /// The server behind the gateway.
 pub(super) struct Tools {
     pub(super) list: Mutex<Vec<Value>>,
@@ -92,6 +95,11 @@ pub(super) struct Tools {
     pub(super) says: Mutex<Value>,
     /// What it tells a model about itself.
     pub(super) instructions: Mutex<Value>,
+    /// Notifications, and the connections over which they came.
+    pub(super) told: Mutex<Vec<Heard>>,
+    /// The connections over which it asked something.
+    pub(super) asked_over: Mutex<Vec<Option<Arc<str>>>>,
+    pub(super) hears: Notify,
 }
 
 pub(super) fn tool(name: &str, description: &str) -> Value {
@@ -106,9 +114,21 @@ impl Drop for Dropped {
 }
 
 impl Backend for Tools {
+    fn notification<'a>(
+        &'a self,
+        asker: &'a Asker,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> ringfence_mcp::Boxed<'a, ()> {
+        let told = (asker.session.clone(), method.to_owned(), params.unwrap_or_default());
+        self.told.lock().unwrap().push(told);
+        self.hears.notify_one();
+        Box::pin(std::future::ready(()))
+    }
+
     fn request<'a>(
         &'a self,
-        _asker: &'a Asker,
+        asker: &'a Asker,
         client: &'a Arc<dyn Client>,
         method: &'a str,
         params: Option<Value>,
@@ -150,8 +170,12 @@ impl Backend for Tools {
                         let progress = json!({"progressToken": params["_meta"]["progressToken"],
                             "progress": 1, "message": format!("with {SECRET}")});
                         client.notify("notifications/progress", Some(progress)).await;
-                        let question = json!({"message": format!("may I use {SECRET}?"),
+                        let mut question = json!({"message": format!("may I use {SECRET}?"),
                             "requestedSchema": {"type": "object", "properties": {}}});
+                        if let Some(token) = params["arguments"].get("token") {
+                            question["_meta"] = json!({"progressToken": token});
+                        }
+                        self.asked_over.lock().unwrap().push(asker.session.clone());
                         let answer = client.ask("elicitation/create", Some(question)).await?;
                         Ok(json!({"content": [], "answer": answer}))
                     }
@@ -257,6 +281,9 @@ pub(super) fn new_tools(journal: &Arc<Memory>) -> Arc<Tools> {
         journal: Arc::clone(journal),
         says: Mutex::new(json!("nothing")),
         instructions: Mutex::new(json!("be kind")),
+        told: Mutex::default(),
+        asked_over: Mutex::default(),
+        hears: Notify::new(),
     })
 }
 

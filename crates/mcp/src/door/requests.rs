@@ -8,7 +8,9 @@ use serde_json::{Map, Value};
 use super::answer::{self, Era};
 use super::body::{DoorBody, Events, Of};
 use super::session::{DECLARED, DECLARED_VALUES, Session};
-use super::{Came, HttpRefusal, Inner, answered, empty, event_response, judge, member};
+use super::{
+    Came, HttpRefusal, Inner, answered, answered_by, empty, event_response, judge, member,
+};
 use crate::exchange::rounds::Rounds;
 use crate::exchange::{Asking, Driver, Exchange, Hears, Next};
 use crate::http_client::{SESSION, VERSION};
@@ -84,9 +86,10 @@ impl Inner {
                 Ok(round) => round,
                 Err(error) => return refused(&id, error),
             };
-            let binding = Binding::new(came.principal.clone(), &method, params.as_ref());
+            let binding =
+                Binding::new(self.number, came.principal.clone(), &method, params.as_ref());
             if let Some(state) = round.state {
-                return match self.parked.resume(&state, &binding, round.responses) {
+                return match self.parked().resume(&state, &binding, round.responses) {
                     Ok(exchange) => self.retry(came, id, exchange, binding).await,
                     Err(error) => refused(&id, error),
                 };
@@ -97,7 +100,7 @@ impl Inner {
         let declared = meta(params.as_ref(), META_CAPABILITIES).cloned().unwrap_or_default();
         let hears = Hears::of_request(&asker.revision, params.as_ref());
         let streams = judge::accepts(came.headers, "text/event-stream");
-        let exchange = Exchange::new(Arc::new(declared), asking, hears, streams);
+        let exchange = Exchange::new((&asker).into(), Arc::new(declared), asking, hears, streams);
         let work = work(&self.backend, asker, &exchange, method, params, ());
         self.exchange(came, id, Driver::new(work, exchange), Era::Stateless, kind).await
     }
@@ -162,6 +165,7 @@ impl Inner {
         let mut response = answered(StatusCode::OK, Some(&id), &answer);
         if answer.is_ok() {
             unopened.open();
+            self.carried(&session, came.mark.as_ref());
             response.headers_mut().insert(SESSION, header);
         }
         response
@@ -176,12 +180,13 @@ impl Inner {
     ) -> Result<Response<DoorBody>, HttpRefusal> {
         let session = self.session(came)?;
         let exchange = Exchange::new(
+            session.asker().into(),
             Arc::clone(&session.capabilities),
             Asking::Requests(Arc::clone(&session.questions)),
             Hears::All,
             judge::accepts(came.headers, "text/event-stream"),
         );
-        let Some(slot) = session.begin(&id, &exchange) else {
+        let Some(slot) = session.begin(&id, &exchange, &self.backend) else {
             let words = "this id is already in flight, or too many requests are";
             return Ok(refused(&id, RpcError::new(code::INVALID_REQUEST, words)));
         };
@@ -206,10 +211,12 @@ impl Inner {
             exchange.poll_next(0, cx)
         });
         let of = match (first.await, kind) {
-            (Next::Done(answer), _) => return answered(status(era, &answer), Some(&id), &answer),
+            (Next::Done(answer), _) => {
+                return answered_by(&exchange, status(era, &answer), &id, &answer);
+            }
             (Next::Round(requests), Kind::Rounds(binding)) => {
                 self.go_on(driver, |_| {});
-                let answer = self.parked.park(&exchange, &binding, came.values, requests);
+                let answer = self.parked().park(&exchange, &binding, came.size, requests);
                 exchange.detach(0, parked::WAIT);
                 return answered(StatusCode::OK, Some(&id), &answer);
             }
@@ -224,7 +231,7 @@ impl Inner {
             (Next::Message(text), kind) => {
                 self.go_on(driver, |_| {});
                 match kind {
-                    Kind::Rounds(binding) => (Of::Rounds { binding, values: came.values }, text),
+                    Kind::Rounds(binding) => (Of::Rounds { binding, size: came.size }, text),
                     _ => (Of::Once, text),
                 }
             }
@@ -257,15 +264,17 @@ impl Inner {
             }
         };
         match next {
-            Next::Done(answer) => answered(status(Era::Stateless, &answer), Some(&id), &answer),
+            Next::Done(answer) => {
+                answered_by(&exchange, status(Era::Stateless, &answer), &id, &answer)
+            }
             Next::Round(requests) => {
                 reader.hand_over();
-                let answer = self.parked.park(&exchange, &binding, came.values, requests);
+                let answer = self.parked().park(&exchange, &binding, came.size, requests);
                 exchange.detach(number, parked::WAIT);
                 answered(StatusCode::OK, Some(&id), &answer)
             }
             Next::Message(text) => {
-                let of = Of::Rounds { binding, values: came.values };
+                let of = Of::Rounds { binding, size: came.size };
                 reader.hand_over();
                 let mut events = Events::new(self, Some((exchange, number)), Some(id), of);
                 events.message(&text);

@@ -1,4 +1,7 @@
+mod ends;
+mod heavy;
 mod rounds;
+mod shares;
 mod streams;
 mod wire;
 

@@ -13,8 +13,9 @@ use super::exchange::Exchange;
 use super::listener::{ACKNOWLEDGED, Listener, updated};
 use super::mailbox::Told;
 use super::questions::{Kind, Question, declared};
+use super::tied::{Ghosts, Tied, tied};
 use crate::role::CANCELLED;
-use crate::{Client, Id, RpcError, code};
+use crate::{Client, Id, Party, RpcError, Share, code};
 
 /// Requests under way on one connection.
 const REQUESTS: usize = 4096;
@@ -58,6 +59,7 @@ pub(crate) struct Desk {
     pub(crate) stateless: AtomicBool,
     /// Set when the connection is over.
     pub(crate) over: CancellationToken,
+    pub(crate) replies: Share,
 }
 
 #[derive(Default)]
@@ -70,6 +72,13 @@ struct Room {
     followed: HashMap<String, usize>,
     /// Questions that wait for a client, so that the server can take them back.
     asked: HashMap<Id, CancellationToken>,
+    ghosts: Ghosts,
+}
+
+impl Room {
+    fn tied(&mut self) -> Tied {
+        tied(self.requests.values(), self.listeners.iter(), &mut self.ghosts)
+    }
 }
 
 /// A request's place at the desk; it is free again when this is dropped.
@@ -80,7 +89,12 @@ pub(crate) struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.desk.lock().requests.remove(&self.exchange.key);
+        let Exchange { key, whose, method, .. } = &*self.exchange;
+        let mut room = self.desk.lock();
+        room.requests.remove(key);
+        let (client, answered) = (self.exchange.questions.client(), self.exchange.is_answered());
+        room.ghosts.ended(whose, client, method, answered);
+        drop(room);
         self.exchange.questions.end();
         self.exchange.told.close();
     }
@@ -105,6 +119,11 @@ impl Drop for Seat {
 }
 
 impl Desk {
+    /// Of a server with this share of the memory for replies.
+    pub(crate) fn with(replies: Share) -> Arc<Self> {
+        Arc::new(Self { replies, ..Self::default() })
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Room> {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,6 +162,7 @@ impl Desk {
     pub(crate) fn enter(
         self: &Arc<Self>,
         client: &Arc<dyn Client>,
+        method: &str,
         params: &mut Option<Value>,
         patience: Duration,
     ) -> Result<Entered, UpstreamError> {
@@ -151,7 +171,7 @@ impl Desk {
             .as_mut()
             .and_then(|params| params.get_mut("_meta")?.get_mut("progressToken"))
             .map(|token| std::mem::replace(token, json!(key)));
-        let exchange = Exchange::new(key, client, token, patience);
+        let exchange = Exchange::new(key, client, method, token, patience, self.replies.clone());
         let mut room = self.lock();
         if room.requests.len() >= REQUESTS {
             let reason = format!("more than {REQUESTS} requests are under way");
@@ -249,10 +269,7 @@ impl Desk {
             }
             _ if self.is_stateless() => self.to_subscriber(told),
             method if is_change(method) => self.spread(&told),
-            _ => match self.only_request() {
-                Some(exchange) => exchange.told.offer(told).is_ok(),
-                None => self.spread(&told),
-            },
+            _ => self.to_its_client(told),
         };
         if !heard {
             self.unheard_note();
@@ -265,10 +282,37 @@ impl Desk {
         }
     }
 
-    fn only_request(&self) -> Option<Arc<Exchange>> {
-        let room = self.lock();
-        let mut all = room.requests.values();
-        all.next().filter(|_| all.next().is_none()).cloned()
+    /// To the one client whose it can be: on its request or, where several are under way or none,
+    /// on its streams.
+    fn to_its_client(&self, told: Told) -> bool {
+        let mut room = self.lock();
+        let listeners = match room.tied() {
+            Tied::Requests(requests) => match requests.as_slice() {
+                [one] => return one.told.offer(told).is_ok(),
+                [one, ..] => {
+                    let its = room.listeners.values().filter(|l| l.whose == one.whose);
+                    its.cloned().collect()
+                }
+                [] => return false,
+            },
+            Tied::Listeners(listeners) => listeners,
+            Tied::Nobody => return false,
+        };
+        drop(room);
+        let mut heard = false;
+        for listener in listeners.iter().filter(|listener| listener.wants(&told)) {
+            if listener.told.offer(told.clone()).is_ok() {
+                heard = true;
+            } else {
+                self.unheard_note();
+            }
+        }
+        heard
+    }
+
+    /// A client has told the server something, which it may ask about.
+    pub(crate) fn told_by(&self, party: &Party) {
+        self.lock().ghosts.told(party);
     }
 
     /// To each listener that wants it. False when nobody had room for it.
@@ -290,11 +334,10 @@ impl Desk {
         heard
     }
 
-    /// Stateless, over stdio: to the subscription that it names, or else to the only request there is.
+    /// Stateless, over stdio: to the subscription that it names, or else to the client whose it can be.
     fn to_subscriber(&self, mut told: Told) -> bool {
         let Some(id) = told.params.as_mut().and_then(subscription) else {
-            let only = (!is_change(&told.method)).then(|| self.only_request()).flatten();
-            return only.is_some_and(|exchange| exchange.told.offer(told).is_ok());
+            return !is_change(&told.method) && self.to_its_client(told);
         };
         let listener = self.lock().subscriptions.get(&id).cloned();
         listener.is_some_and(|listener| {
@@ -342,23 +385,29 @@ impl Desk {
         };
         let whose = match on {
             Some(exchange) => Whose::Request(Arc::clone(exchange)),
-            None => {
-                let room = self.lock();
-                let requests: Vec<_> = match room.requests.len() {
-                    0 | 1 => room.requests.values().collect(),
-                    _ => {
-                        let able = room.requests.values().filter(|e| can(e.questions.client()));
-                        able.take(2).collect()
+            None => match self.lock().tied() {
+                // Of one session all are as good; elsewhere one alone must be able to answer.
+                Tied::Requests(all) => {
+                    let able: Vec<_> = all.iter().filter(|r| can(r.questions.client())).collect();
+                    match (able.as_slice(), all.as_slice()) {
+                        ([], [one]) => Whose::Request(Arc::clone(one)),
+                        ([one, rest @ ..], _) if rest.is_empty() || one.whose.is_session() => {
+                            Whose::Request(Arc::clone(one))
+                        }
+                        _ => Whose::Nobodys,
                     }
-                };
-                let listeners = room.listeners.values().filter(|l| can(l.questions.client()));
-                let listeners: Vec<_> = listeners.take(2).collect();
-                match (requests.as_slice(), room.requests.is_empty(), listeners.as_slice()) {
-                    ([one], ..) => Whose::Request(Arc::clone(one)),
-                    ([], true, [one]) => Whose::Listener(Arc::clone(one)),
-                    _ => Whose::Nobodys,
                 }
-            }
+                Tied::Listeners(all) => {
+                    let able: Vec<_> = all.iter().filter(|l| can(l.questions.client())).collect();
+                    match able.as_slice() {
+                        [one, rest @ ..] if rest.iter().all(|other| other.whose == one.whose) => {
+                            Whose::Listener(Arc::clone(one))
+                        }
+                        _ => Whose::Nobodys,
+                    }
+                }
+                Tied::Nobody => Whose::Nobodys,
+            },
         };
         let given_up = CancellationToken::new();
         let id = question.id.clone();
