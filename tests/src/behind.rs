@@ -212,4 +212,3 @@ const METHODS: [&str; 9] = [
     "completion/complete",
     "logging/setLevel",
 ];
-

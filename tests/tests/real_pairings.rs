@@ -10,7 +10,13 @@ fn whole(speaks: &Speaks) {
     for suite in Suite::ALL {
         let start = std::time::Instant::now();
         let found = server(gateway.url(), suite);
-        eprintln!("{suite:?} {:?} {:#?} {}/{}", start.elapsed(), found.failures(), found.passed(), found.scored.len());
+        eprintln!(
+            "{suite:?} {:?} {:#?} {}/{}",
+            start.elapsed(),
+            found.failures(),
+            found.passed(),
+            found.scored.len()
+        );
         assert_eq!(found.scenarios(), suite.scenarios());
     }
     gateway.end();

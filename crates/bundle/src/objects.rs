@@ -102,29 +102,31 @@ impl Objects {
             })
             .collect();
         let mut digests = files::digests(&trees).into_iter();
-        let one =
-            |((root, place), (kind, digest)): ((&io::Result<OwnedFd>, &PathBuf), &(Kind, Digest))| {
-                let fail = |reason: String| Error::Object { path: place.clone(), reason };
-                let found = match root {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                    Err(error) => return Err(fail(error.to_string())),
-                    Ok(root) if kind.form() == Form::Definition => {
-                        files::read_file(root.as_fd(), CONTENT, files::MAX_FILE)
-                            .map(|bytes| Digest::framed(kind.as_str(), &[&bytes]))
-                    }
-                    Ok(_) => digests.next().expect("each that was opened has one"),
-                };
-                match found {
-                    Ok(found) if found == *digest => Ok(Some(found)),
-                    _ if root.as_ref().is_ok_and(|root| taken_away(place, root)) => Ok(None),
-                    Ok(found) => Ok(Some(found)),
-                    Err(ReadError::Absent) => Ok(None),
-                    Err(ReadError::Hidden(finding)) => {
-                        Err(Error::Invalid(vec![pins::hidden(&place.join(CONTENT), &finding)]))
-                    }
-                    Err(error) => Err(fail(error.to_string())),
+        let one = |((root, place), (kind, digest)): (
+            (&io::Result<OwnedFd>, &PathBuf),
+            &(Kind, Digest),
+        )| {
+            let fail = |reason: String| Error::Object { path: place.clone(), reason };
+            let found = match root {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(fail(error.to_string())),
+                Ok(root) if kind.form() == Form::Definition => {
+                    files::read_file(root.as_fd(), CONTENT, files::MAX_FILE)
+                        .map(|bytes| Digest::framed(kind.as_str(), &[&bytes]))
                 }
+                Ok(_) => digests.next().expect("each that was opened has one"),
             };
+            match found {
+                Ok(found) if found == *digest => Ok(Some(found)),
+                _ if root.as_ref().is_ok_and(|root| taken_away(place, root)) => Ok(None),
+                Ok(found) => Ok(Some(found)),
+                Err(ReadError::Absent) => Ok(None),
+                Err(ReadError::Hidden(finding)) => {
+                    Err(Error::Invalid(vec![pins::hidden(&place.join(CONTENT), &finding)]))
+                }
+                Err(error) => Err(fail(error.to_string())),
+            }
+        };
         roots.iter().zip(&places).zip(asks).map(one).collect()
     }
 

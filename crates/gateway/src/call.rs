@@ -289,7 +289,7 @@ impl Gateway {
             Err(_) => {}
         }
         let permit = decided?;
-        match self.upstreams.forward(client, permit, generation).await {
+        match self.forward(who, client, permit, generation).await {
             Ok((Reply::Done(result), over)) => {
                 let (cost, result) = self.paid(carried, "result", result).await;
                 settling.cost = cost;

@@ -1,6 +1,7 @@
 //! The connections to servers. Nothing outside this module can reach one, and it takes a permit.
 
 mod connect;
+mod follow;
 mod shade;
 
 use std::collections::BTreeMap;
@@ -9,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_bundle::{Server, ServerId, ToolPins, Transport, json_digest};
-use ringfence_mcp::{Client, Listening, Opening, Reply, RpcError, Upstream, UpstreamError, Wanted};
+use ringfence_mcp::{
+    Client, Listening, Opening, Reply, RpcError, Upstream, UpstreamError, Wanted, with_log_level,
+};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -18,6 +21,7 @@ use crate::fate::{self, Fate};
 use crate::permit::CallPermit;
 use crate::scrub::Veil;
 use crate::seams::Vault;
+use crate::sessions::Sessions;
 use crate::signin::Authority;
 use crate::{Launcher, Waits};
 
@@ -33,6 +37,7 @@ pub(crate) struct Table {
     catalog: Arc<Catalog>,
     /// Changes whenever a server is up anew.
     ups: watch::Sender<u64>,
+    sessions: Arc<Sessions>,
 }
 
 struct Slot {
@@ -96,6 +101,7 @@ impl Table {
         launcher: Arc<dyn Launcher>,
         waits: Waits,
         catalog: Arc<Catalog>,
+        sessions: Arc<Sessions>,
     ) -> Self {
         let pinned = |id: &ServerId| pins.iter().find(|pins| pins.server == *id);
         let slot = |id: &ServerId, server: &Server| Slot {
@@ -113,7 +119,7 @@ impl Table {
             }),
         };
         let slots = servers.iter().map(|(id, server)| (id.clone(), slot(id, server))).collect();
-        Self { slots, vault, launcher, waits, catalog, ups: watch::channel(0).0 }
+        Self { slots, vault, launcher, waits, catalog, ups: watch::channel(0).0, sessions }
     }
 
     /// The connection that stands, and whether its server has said since this was last asked that its
@@ -160,13 +166,23 @@ impl Table {
         generation: Option<u64>,
     ) -> Result<(Reply, u64), Failure> {
         let server = permit.server().clone();
-        let (method, params) = permit.into_message();
+        let (method, mut params) = permit.into_message();
         let mut live = self.live(&server, generation).await?;
         if matches!(method.as_str(), "initialize" | "server/discover") {
             let slot = self.slots.get(&server).ok_or(Failure::Stale)?;
             let hello = slot.hello().clone().unwrap_or_else(|| json!({}));
             return Ok((Reply::Done(hello), live.generation));
         }
+        let stateless = live.upstream.revision().is_stateless();
+        let kept = self.sessions.of(client.as_ref(), &server).filter(|_| stateless);
+        let level = match (&kept, method.as_str()) {
+            (Some(_), "logging/setLevel") => log_level(params.as_ref()),
+            (Some(kept), _) => {
+                params = with_log_level(params, kept.level().as_deref());
+                None
+            }
+            _ => None,
+        };
         // Only a session can be lost.
         let again = (!live.upstream.revision().is_stateless()).then(|| params.clone());
         let shaded = live.shade(client);
@@ -189,6 +205,9 @@ impl Table {
             }
             Ok(Reply::Done(mut result)) => {
                 self.answered(&server);
+                if let (Some(kept), Some(level)) = (kept, level) {
+                    kept.set_level(level);
+                }
                 live.veil.result(&mut result);
                 Ok((Reply::Done(result), live.generation))
             }
@@ -424,6 +443,11 @@ impl State {
             Instant::now() + Duration::from_millis(doubled.min(30_000))
         });
     }
+}
+
+/// The level that a client sets.
+fn log_level(params: Option<&Value>) -> Option<String> {
+    params?.get("level")?.as_str().map(str::to_owned)
 }
 
 fn veiled(veil: &Veil, error: RpcError) -> RpcError {

@@ -27,6 +27,28 @@ pub struct Asker {
     pub principal: Option<Arc<str>>,
 }
 
+/// Who is behind a [`Client`], as far as its door knows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Party {
+    /// The gateway itself, which asks for things of its own.
+    Gateway,
+    /// Whoever came through a door.
+    Caller {
+        /// As in [`Asker::principal`].
+        principal: Option<Arc<str>>,
+        /// As in [`Asker::session`].
+        session: Option<Arc<str>>,
+    },
+    /// Not known: the same as no other client.
+    Unknown,
+}
+
+impl From<&Asker> for Party {
+    fn from(asker: &Asker) -> Self {
+        Self::Caller { principal: asker.principal.clone(), session: asker.session.clone() }
+    }
+}
+
 /// The client behind a request that is under way, or behind a stream that it listens to.
 ///
 /// On the revisions with a handshake a question is a request on the client's stream; on the
@@ -35,6 +57,11 @@ pub struct Asker {
 pub trait Client: Send + Sync + 'static {
     /// What it declared that it can do: an object with `sampling`, `elicitation`, `roots`, ….
     fn capabilities(&self) -> &Value;
+
+    /// Whose it is: nobody else is asked what a server asks about its requests.
+    fn party(&self) -> Party {
+        Party::Unknown
+    }
 
     /// Passes on a notification that belongs to this request or stream. Waits while the client reads
     /// slowly; does nothing when it is gone.
@@ -74,6 +101,10 @@ impl Client for Nobody {
     fn capabilities(&self) -> &Value {
         static NONE: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
         &NONE
+    }
+
+    fn party(&self) -> Party {
+        Party::Gateway
     }
 
     fn notify<'a>(&'a self, _method: &'a str, _params: Option<Value>) -> Boxed<'a, ()> {

@@ -22,9 +22,9 @@ use serde_json::{Map, Value, json};
 use crate::door::answer::cancelled;
 use crate::envelope::call;
 use crate::role::CANCELLED;
-use crate::{Answer, Boxed, Client, RpcError, code};
+use crate::{Answer, Boxed, Client, Party, RpcError, code};
 
-pub(crate) use hears::{Hears, tagged};
+pub(crate) use hears::{Hears, LEVELS, tagged};
 use outbox::{Outbox, Taken};
 use questions::Questions;
 use rounds::Rounds;
@@ -56,6 +56,7 @@ pub(crate) enum Next {
 }
 
 pub(crate) struct Exchange {
+    party: Party,
     capabilities: Arc<Value>,
     asking: Asking,
     hears: Hears,
@@ -66,12 +67,13 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     pub(crate) fn new(
+        party: Party,
         capabilities: Arc<Value>,
         asking: Asking,
         hears: Hears,
         streams: bool,
     ) -> Arc<Self> {
-        Arc::new(Self { capabilities, asking, hears, streams, outbox: Outbox::default() })
+        Arc::new(Self { party, capabilities, asking, hears, streams, outbox: Outbox::default() })
     }
 
     /// What comes next for the reader of this number.
@@ -215,6 +217,10 @@ impl Drop for Asked<'_> {
 impl Client for Exchange {
     fn capabilities(&self) -> &Value {
         &self.capabilities
+    }
+
+    fn party(&self) -> Party {
+        self.party.clone()
     }
 
     fn notify<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, ()> {

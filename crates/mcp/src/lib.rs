@@ -27,7 +27,7 @@ pub mod strict;
 mod testing;
 mod upstream;
 
-pub use backend::{Answer, Asker, Backend, Boxed, Client, Listening, Nobody, Wanted};
+pub use backend::{Answer, Asker, Backend, Boxed, Client, Listening, Nobody, Party, Wanted};
 pub use client::HttpClient;
 pub use door::{Bearer, DoorBody, DoorOptions, HttpDoor, HttpRefusal, route};
 pub use envelope::{EnvelopeError, Id, Message, RpcError, code};
@@ -35,5 +35,6 @@ pub use header_params::HeaderParam;
 pub use revision::Revision;
 pub use serve_stdio::serve_stdio;
 pub use upstream::{
-    Authorize, HttpOptions, Opening, Reply, Unheard, Upstream, UpstreamError, UpstreamLimits, Wants,
+    Authorize, HttpOptions, Opening, Reply, Unheard, Upstream, UpstreamError, UpstreamLimits,
+    Wants, with_log_level,
 };

@@ -236,6 +236,7 @@ impl Many {
     pub(super) fn ended(&self, session: &str) {
         self.leases.release(session);
         self.streams().remove(session);
+        self.gateway.left(session);
     }
 
     /// [`Gateway::call`] for a door.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringfence_bundle::ServerId;
-use ringfence_mcp::{Answer, Asker, Boxed, Client, Listening, RpcError, Wanted, code};
+use ringfence_mcp::{Answer, Asker, Boxed, Client, Listening, Party, RpcError, Wanted, code};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -211,6 +211,10 @@ struct Naming {
 impl Client for Naming {
     fn capabilities(&self) -> &Value {
         self.client.capabilities()
+    }
+
+    fn party(&self) -> Party {
+        self.client.party()
     }
 
     fn notify<'a>(&'a self, method: &'a str, mut params: Option<Value>) -> Boxed<'a, ()> {

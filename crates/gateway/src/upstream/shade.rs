@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ringfence_mcp::{Answer, Boxed, Client};
+use ringfence_mcp::{Answer, Boxed, Client, Party};
 use serde_json::Value;
 
 use crate::scrub::Veil;
@@ -49,6 +49,10 @@ impl Shade {
 impl Client for Shade {
     fn capabilities(&self) -> &Value {
         self.client.capabilities()
+    }
+
+    fn party(&self) -> Party {
+        self.client.party()
     }
 
     fn notify<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, ()> {

@@ -64,6 +64,7 @@ impl Inner {
 
     async fn listen(self: &Arc<Self>, session: Arc<Session>) -> Response<DoorBody> {
         let exchange = Exchange::new(
+            session.asker().into(),
             Arc::clone(&session.capabilities),
             Asking::Requests(Arc::clone(&session.questions)),
             Hears::All,
@@ -149,7 +150,7 @@ pub(crate) async fn begin(
     let wanted = wanted(params)?;
     let hears = Hears::Subscription { wanted: wanted.clone(), id: id.to_value() };
     let nothing = Arc::new(Map::new().into());
-    let exchange = Exchange::new(nothing, Asking::No, hears, true);
+    let exchange = Exchange::new(asker.into(), nothing, Asking::No, hears, true);
     let client: Arc<dyn Client> = Arc::clone(&exchange) as Arc<dyn Client>;
     let listening = backend.listen(asker, &client, wanted.clone()).await?;
     let granted = granted(&wanted, &listening.granted);

@@ -97,7 +97,7 @@ impl Inner {
         let declared = meta(params.as_ref(), META_CAPABILITIES).cloned().unwrap_or_default();
         let hears = Hears::of_request(&asker.revision, params.as_ref());
         let streams = judge::accepts(came.headers, "text/event-stream");
-        let exchange = Exchange::new(Arc::new(declared), asking, hears, streams);
+        let exchange = Exchange::new((&asker).into(), Arc::new(declared), asking, hears, streams);
         let work = work(&self.backend, asker, &exchange, method, params, ());
         self.exchange(came, id, Driver::new(work, exchange), Era::Stateless, kind).await
     }
@@ -176,6 +176,7 @@ impl Inner {
     ) -> Result<Response<DoorBody>, HttpRefusal> {
         let session = self.session(came)?;
         let exchange = Exchange::new(
+            session.asker().into(),
             Arc::clone(&session.capabilities),
             Asking::Requests(Arc::clone(&session.questions)),
             Hears::All,

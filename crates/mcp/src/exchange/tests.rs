@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::able::{fits, lack};
 use super::{Asking, Driver, Exchange, Hears, Next};
-use crate::{Client, Revision};
+use crate::{Client, Party, Revision};
 
 fn quiet(hears: Hears) -> Arc<Exchange> {
-    Exchange::new(Arc::default(), Asking::No, hears, true)
+    Exchange::new(Party::Unknown, Arc::default(), Asking::No, hears, true)
 }
 
 async fn next(exchange: &Exchange, reader: u64) -> Next {

@@ -8,7 +8,7 @@ use crate::exchange::{Asking, Exchange, Hears};
 
 fn exchange() -> Arc<Exchange> {
     let asking = Asking::Rounds(Rounds::new(Map::new()));
-    Exchange::new(Arc::default(), asking, Hears::All, true)
+    Exchange::new(crate::Party::Unknown, Arc::default(), asking, Hears::All, true)
 }
 
 fn binding(params: &Value) -> Binding {

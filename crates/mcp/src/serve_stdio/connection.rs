@@ -19,7 +19,7 @@ use crate::revision::{META_CAPABILITIES, meta};
 use crate::role::CANCELLED;
 use crate::strict::{self, Limits};
 use crate::{
-    Answer, Asker, Backend, Client, Id, Message, Nobody, Revision, RpcError, Wanted, code,
+    Answer, Asker, Backend, Client, Id, Message, Nobody, Party, Revision, RpcError, Wanted, code,
 };
 
 /// Requests under way at once; the next one is refused.
@@ -58,7 +58,13 @@ struct Dated {
 impl Dated {
     fn exchange(&self) -> Arc<Exchange> {
         let asking = Asking::Requests(Arc::clone(&self.questions));
-        Exchange::new(Arc::clone(&self.capabilities), asking, Hears::All, true)
+        Exchange::new(
+            (&self.asker).into(),
+            Arc::clone(&self.capabilities),
+            asking,
+            Hears::All,
+            true,
+        )
     }
 }
 
@@ -182,7 +188,9 @@ impl Connection {
                 let dated = self.lock().dated.clone();
                 let exchange = match &dated {
                     Some(dated) => dated.exchange(),
-                    None => Exchange::new(Arc::default(), Asking::No, Hears::All, false),
+                    None => {
+                        Exchange::new(Party::Unknown, Arc::default(), Asking::No, Hears::All, false)
+                    }
                 };
                 let asker = match dated {
                     Some(dated) => dated.asker,
@@ -258,7 +266,8 @@ impl Connection {
         let asker = Asker { session: None, revision: Revision::STATELESS, principal: None };
         if method == "subscriptions/listen" {
             let connection = Arc::clone(self);
-            let nobody = Exchange::new(Arc::default(), Asking::No, Hears::All, false);
+            let nobody =
+                Exchange::new(Party::Unknown, Arc::default(), Asking::No, Hears::All, false);
             let slot = self.begin(id, &nobody, values)?;
             tasks.spawn(connection.subscribe(asker, slot, nobody, params));
             return Ok(());
@@ -285,7 +294,7 @@ impl Connection {
         }
         let declared = meta(params.as_ref(), META_CAPABILITIES).cloned().unwrap_or_default();
         let hears = Hears::of_request(&asker.revision, params.as_ref());
-        let exchange = Exchange::new(Arc::new(declared), asking, hears, true);
+        let exchange = Exchange::new((&asker).into(), Arc::new(declared), asking, hears, true);
         let slot = self.begin(id, &exchange, values)?;
         let (backend, client) =
             (Arc::clone(&self.backend), Arc::clone(&exchange) as Arc<dyn Client>);

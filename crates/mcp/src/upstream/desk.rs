@@ -218,6 +218,13 @@ impl Desk {
                 return None;
             }
             PROGRESS => exchange.progress(told),
+            // Theirs who follow it, on whichever stream it is told.
+            _ if updated(&told).is_some() && !self.is_stateless() => {
+                if !self.spread(&told) {
+                    self.unheard_note();
+                }
+                return None;
+            }
             method if is_change(method) => {
                 self.changed(&told);
                 if self.is_stateless() {
@@ -274,13 +281,8 @@ impl Desk {
     /// To each listener that wants it. False when nobody had room for it.
     fn spread(&self, told: &Told) -> bool {
         let room = self.lock();
-        // A resource that no listener follows was subscribed to by a request that was passed on:
-        // whose it was is not known, so that whoever hears all the rest hears of it.
-        let passed_on = updated(told)
-            .is_some_and(|uri| !room.listeners.values().any(|listener| listener.follows(uri)));
         let mut heard = false;
-        let wants = |l: &&Arc<Listener>| l.wants(told) || (passed_on && l.wanted.rest);
-        for listener in room.listeners.values().filter(wants) {
+        for listener in room.listeners.values().filter(|listener| listener.wants(told)) {
             if listener.told.offer(told.clone()).is_ok() {
                 heard = true;
             } else {
