@@ -14,7 +14,7 @@ use super::listener::{ACKNOWLEDGED, Listener, updated};
 use super::mailbox::Told;
 use super::questions::{Kind, Question, declared};
 use crate::role::CANCELLED;
-use crate::{Client, Id, RpcError, code};
+use crate::{Client, Id, Party, RpcError, code};
 
 /// Requests under way on one connection.
 const REQUESTS: usize = 4096;
@@ -350,15 +350,20 @@ impl Desk {
                     0 | 1 => room.requests.values().collect(),
                     _ => {
                         let able = room.requests.values().filter(|e| can(e.questions.client()));
-                        able.take(2).collect()
+                        able.collect()
                     }
                 };
+                let party = |request: &Arc<Exchange>| request.questions.client().party();
+                let of_one = requests.first().map(|one| party(one));
+                let of_one = of_one.filter(|one| matches!(one, Party::Caller { .. }));
+                let of_one = of_one.filter(|one| requests.iter().all(|r| party(r) == *one));
+                let next = of_one.and_then(|_| Exchange::next_to_ask(&requests));
                 let listeners = room.listeners.values().filter(|l| can(l.questions.client()));
                 let listeners: Vec<_> = listeners.take(2).collect();
                 match (requests.as_slice(), room.requests.is_empty(), listeners.as_slice()) {
                     ([one], ..) => Whose::Request(Arc::clone(one)),
                     ([], true, [one]) => Whose::Listener(Arc::clone(one)),
-                    _ => Whose::Nobodys,
+                    _ => next.map_or(Whose::Nobodys, Whose::Request),
                 }
             }
         };

@@ -39,13 +39,17 @@ impl Link {
     ) -> Result<Value, UpstreamError> {
         let entered = self.desk.enter(client, &mut params, timeout)?;
         let exchange = &entered.exchange;
-        match &self.wire {
+        let answer = match &self.wire {
             Wire::Pipe(pipe) => exchange.carry(pipe.ask(method, params, None)).await,
             Wire::Http(http) => {
                 let on = On::Request(exchange);
                 exchange.carry(http.ask(on, method, params.as_ref())).await
             }
-        }
+        };
+        answer.map_err(|error| match error {
+            UpstreamError::Rpc(error) => UpstreamError::Rpc(exchange.questions.heard_as(error)),
+            error => error,
+        })
     }
 
     /// Opens a stream that lasts until the server answers.
