@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod approve;
+mod asked;
 mod budget;
 mod call;
 mod catalog;

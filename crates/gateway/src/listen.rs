@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_bundle::ServerId;
-use ringfence_mcp::{Client, Listening, UpstreamError, Wanted};
+use ringfence_mcp::{Client, Listening, Party, UpstreamError, Wanted};
 use ringfence_policy::{Decision, Layer};
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::asked::PROGRESS;
 use crate::call::{JudgedRequest, Settling};
 use crate::decide::Course;
 use crate::error::Error;
@@ -17,11 +18,7 @@ use crate::upstream::Failure;
 use crate::{Caller, Gateway};
 
 /// What a client tells a server. Handshake and cancellation end at the door.
-const TOLD: [&str; 3] = [
-    "notifications/roots/list_changed",
-    "notifications/progress",
-    "notifications/elicitation/complete",
-];
+const TOLD: [&str; 2] = ["notifications/roots/list_changed", PROGRESS];
 /// Addresses of one stream.
 const URIS: usize = 1_000;
 
@@ -138,23 +135,30 @@ impl Gateway {
         }
     }
 
-    /// Passes a client's notification on to a server that is up: it starts none. One decision in the
-    /// record, as for a request.
+    /// Passes a client's notification on to a server that is up: it starts none. Progress goes to the
+    /// server alone that asked this client under that token. One decision in the record, as for a
+    /// request.
     ///
     /// # Errors
     /// As [`Gateway::call`].
     pub async fn tell(
         &self,
         caller: &Caller,
+        party: &Party,
         server: &ServerId,
         method: &str,
-        params: Option<Value>,
+        mut params: Option<Value>,
     ) -> Result<(), Error> {
         let Some(generation) = self.is_up(server) else { return Ok(()) };
+        let about = (server, generation);
+        let stray = method == PROGRESS && !self.upstreams.asked.name(party, about, params.as_mut());
         let request = JudgedRequest::from_door(method, params);
         let mut course = self.declared_steps(server);
         if course.is_open() {
-            if TOLD.contains(&method) {
+            if stray {
+                let rule = "the progress is about no question that this server asked this client";
+                course.refuse("methods", Layer::Builtin, rule, "name the token of the question");
+            } else if TOLD.contains(&method) {
                 course.allow("methods", "notifications pass");
             } else {
                 let rule = format!("{}: no notification of a client", shown(method));
@@ -165,7 +169,7 @@ impl Gateway {
         let permit = self.decide(&caller.to_string(), call, course, server, &request).await?;
         let (journal, since) = (self.journal.as_ref(), Instant::now());
         let settling = Settling { journal, call, since, open: true, cost: None };
-        match self.upstreams.tell(permit, generation).await {
+        match self.upstreams.tell(party, permit, generation).await {
             Ok(()) => settling.end("answered", Some("it was told".into())),
             Err(error) => settling.end("failed", Some(self.detail(server, &error))),
         }

@@ -11,4 +11,5 @@ mod pins;
 mod rounds;
 mod rules;
 mod servers;
+mod telling;
 mod world;

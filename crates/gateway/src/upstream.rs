@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 
 use ringfence_bundle::{Server, ServerId, ToolPins, Transport, json_digest};
 use ringfence_mcp::{
-    Client, Listening, Opening, Reply, RpcError, Upstream, UpstreamError, Wanted, with_log_level,
+    Client, Listening, Opening, Party, Reply, RpcError, Upstream, UpstreamError, Wanted,
+    with_log_level,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::asked::Asked;
 use crate::catalog::Catalog;
 use crate::fate::{self, Fate};
 use crate::permit::CallPermit;
@@ -35,6 +37,8 @@ pub(crate) struct Table {
     launcher: Arc<dyn Launcher>,
     waits: Waits,
     catalog: Arc<Catalog>,
+    /// Questions of servers that clients think about.
+    pub(crate) asked: Arc<Asked>,
     /// Changes whenever a server is up anew.
     ups: watch::Sender<u64>,
     sessions: Arc<Sessions>,
@@ -119,7 +123,8 @@ impl Table {
             }),
         };
         let slots = servers.iter().map(|(id, server)| (id.clone(), slot(id, server))).collect();
-        Self { slots, vault, launcher, waits, catalog, ups: watch::channel(0).0, sessions }
+        let (asked, ups) = (Arc::default(), watch::channel(0).0);
+        Self { slots, vault, launcher, waits, catalog, asked, ups, sessions }
     }
 
     /// The connection that stands, and whether its server has said since this was last asked that its
@@ -185,13 +190,13 @@ impl Table {
         };
         // Only a session can be lost.
         let again = (!live.upstream.revision().is_stateless()).then(|| params.clone());
-        let shaded = live.shade(client);
+        let shaded = self.shade(&live, &server, client);
         let mut answer = live.upstream.request(&shaded, &method, params, self.waits.call).await;
         if let (Err(UpstreamError::SessionLost), Some(params)) = (&answer, again) {
             // It did nothing with the request, so it may be asked again; a pinned call is judged anew.
             self.forget(&server, &live).await;
             live = self.live(&server, generation).await?;
-            let shaded = live.shade(client);
+            let shaded = self.shade(&live, &server, client);
             answer = live.upstream.request(&shaded, &method, params, self.waits.call).await;
         }
         match answer {
@@ -236,24 +241,40 @@ impl Table {
         wanted: Wanted,
     ) -> Result<(Listening, u64), Failure> {
         let live = self.live(permit.server(), generation).await?;
-        let Listening { granted, passing } =
-            live.upstream.listen(&live.shade(client), wanted).await.map_err(Failure::Upstream)?;
+        let Listening { granted, passing } = live
+            .upstream
+            .listen(&self.shade(&live, permit.server(), client), wanted)
+            .await
+            .map_err(Failure::Upstream)?;
         let generation = live.generation;
         // A stream keeps no server: it ends when the connection does.
         drop(live);
         Ok((Listening { granted, passing }, generation))
     }
 
+    /// The client of a server, told nothing that it may not see.
+    fn shade(&self, live: &Live, server: &ServerId, client: &Arc<dyn Client>) -> Arc<dyn Client> {
+        Arc::new(Shade {
+            client: Arc::clone(client),
+            server: server.clone(),
+            generation: live.generation,
+            veil: Arc::clone(&live.veil),
+            tools_changed: Arc::clone(&live.tools_changed),
+            asked: Arc::clone(&self.asked),
+        })
+    }
+
     /// Passes a judged notification on, over the connection of that generation or not at all.
     pub(crate) async fn tell(
         &self,
+        party: &Party,
         permit: CallPermit,
         generation: u64,
     ) -> Result<(), UpstreamError> {
         let live = self.slots.get(permit.server()).and_then(Slot::up);
         let Some(live) = live.filter(|live| live.generation == generation) else { return Ok(()) };
         let (method, params) = permit.into_message();
-        live.upstream.tell(&method, params).await
+        live.upstream.tell(party, &method, params).await
     }
 
     /// What is known of a server's failure, for the person. Contacts nobody.
@@ -369,14 +390,6 @@ impl Table {
                 Err(Failure::Unsent(error))
             }
         }
-    }
-}
-
-impl Live {
-    /// The client, told nothing that it may not see.
-    fn shade(&self, client: &Arc<dyn Client>) -> Arc<dyn Client> {
-        let changed = Arc::clone(&self.tools_changed);
-        Arc::new(Shade::new(Arc::clone(client), Arc::clone(&self.veil), changed))
     }
 }
 

@@ -2,10 +2,12 @@
 
 pub(crate) mod answer;
 mod body;
+mod incoming;
 pub(crate) mod judge;
 pub(crate) mod listen;
 mod options;
 mod requests;
+mod room;
 mod session;
 mod sessions;
 #[cfg(test)]
@@ -13,11 +15,11 @@ mod tests;
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -25,13 +27,12 @@ use tokio_util::task::TaskTracker;
 use crate::envelope::response;
 use crate::exchange::Driver;
 use crate::http_client::{SESSION, VERSION};
-use crate::parked::Parked;
+use crate::parked::{Parked, Size};
 use crate::role::CANCELLED;
 use crate::strict::{self, Limits};
 use crate::{Answer, Backend, Id, Message, Revision, RpcError, code};
 
 use answer::Era;
-use options::{SMALL, VALUES_AT_ONCE};
 use session::Session;
 use sessions::Sessions;
 
@@ -51,7 +52,8 @@ struct Inner {
     backend: Arc<dyn Backend>,
     options: DoorOptions,
     sessions: Sessions,
-    parked: Parked,
+    /// Tells calls that wait apart from those of other doors.
+    number: u64,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -60,8 +62,10 @@ struct Inner {
 struct Came<'h> {
     headers: &'h HeaderMap,
     principal: Option<Arc<str>>,
-    values: usize,
+    size: Size,
 }
+
+static DOORS: AtomicU64 = AtomicU64::new(1);
 
 impl HttpDoor {
     /// A door for a listener on loopback at this port: it answers to that address alone.
@@ -78,7 +82,7 @@ impl HttpDoor {
             backend,
             options,
             sessions: Sessions::default(),
-            parked: Parked::default(),
+            number: DOORS.fetch_add(1, Ordering::Relaxed),
             stop: stop.clone(),
             tasks: TaskTracker::new(),
         };
@@ -102,7 +106,7 @@ impl HttpDoor {
     /// Ends all sessions and whatever goes on without a connection, and waits until it has.
     pub async fn close(&self) {
         self.inner.stop.cancel();
-        self.inner.parked.end();
+        self.inner.parked().end(self.inner.number);
         for session in self.inner.sessions.drain() {
             self.inner.ended(&session);
         }
@@ -112,6 +116,11 @@ impl HttpDoor {
 }
 
 impl Inner {
+    /// Calls that wait for their clients.
+    fn parked(&self) -> &Parked {
+        &self.options.room.parked
+    }
+
     async fn admit<B>(
         self: &Arc<Self>,
         request: Request<B>,
@@ -124,7 +133,7 @@ impl Inner {
         judge::head(&parts, &self.options)?;
         let headers = &parts.headers;
         let principal = judge::principal(headers, self.options.bearer.as_deref())?;
-        let mut came = Came { headers, principal, values: 0 };
+        let mut came = Came { headers, principal, size: Size::default() };
         match parts.method {
             Method::POST => {}
             Method::DELETE => {
@@ -138,22 +147,12 @@ impl Inner {
         }
         let limits = self.options.limits;
         judge::post(headers, limits.bytes)?;
-        let length = judge::text(headers, &CONTENT_LENGTH)?.and_then(|n| n.parse().ok());
-        let small = length.is_some_and(|length: u64| length <= SMALL);
         let room = &self.options.room;
-        let place = if small { None } else { room.large.acquire().await.ok() };
-        let body = Limited::new(body, limits.bytes).collect().await.map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large")
-            } else {
-                HttpRefusal::new(StatusCode::BAD_REQUEST, "the body could not be read")
-            }
-        })?;
-        let body = body.to_bytes();
+        let (body, place) = incoming::read(body, limits.bytes, room, &came.principal).await?;
         // More than are allowed are refused below, whatever their number.
-        came.values = strict::values(&body).min(limits.values).min(VALUES_AT_ONCE);
-        let values = u32::try_from(came.values).unwrap_or(u32::MAX);
-        let held = (place, room.values.acquire_many(values).await.ok());
+        let values = strict::values(&body).min(limits.values);
+        came.size = Size { values, bytes: body.len() };
+        let held = (place, room.values(&came.principal, values).await?);
         let value = match strict::parse(&body, limits) {
             Ok(value) => value,
             Err(error) => {
@@ -251,7 +250,7 @@ impl Inner {
                 () = door.stop.cancelled() => {}
                 () = driver.run() => {}
             }
-            door.parked.forget(&exchange);
+            door.parked().forget(&exchange);
             after(&door);
         });
     }

@@ -17,10 +17,12 @@ use sha2::{Digest, Sha256};
 use crate::exchange::Exchange;
 use crate::{Answer, RpcError, code};
 
-/// Calls of one door that wait at once; beyond them the oldest is given up.
-const CALLS: usize = 256;
-/// JSON values in their requests, all together.
-const VALUES: usize = 500_000;
+/// What calls of one client may take while they wait; beyond it the client's oldest is given up.
+const EACH: Used = Used { calls: 256, size: Size { values: 200_000, bytes: 16 << 20 } };
+/// What all of them may take; beyond it the oldest of the client that has the most is given up.
+const ALL: Used = Used { calls: 1024, size: Size { values: 500_000, bytes: 64 << 20 } };
+/// Bytes that one JSON value takes beside its text.
+const VALUE: usize = 70;
 /// How long one waits: a person may have to find something out first.
 pub(crate) const WAIT: Duration = Duration::from_secs(600);
 
@@ -30,6 +32,7 @@ pub(crate) const METHODS: [&str; 3] = ["tools/call", "prompts/get", "resources/r
 /// What a retry must have in common with the call that it continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binding {
+    door: u64,
     principal: Option<Arc<str>>,
     request: [u8; 32],
 }
@@ -63,13 +66,18 @@ impl Round {
 }
 
 impl Binding {
-    pub(crate) fn new(principal: Option<Arc<str>>, method: &str, params: Option<&Value>) -> Self {
+    pub(crate) fn new(
+        door: u64,
+        principal: Option<Arc<str>>,
+        method: &str,
+        params: Option<&Value>,
+    ) -> Self {
         let mut hash = Sha256::new();
         absorb_text(&mut hash, method);
         if let Some(Value::Object(params)) = params {
             absorb_object(&mut hash, params.iter().filter(|(key, _)| *key != "_meta"));
         }
-        Self { principal, request: hash.finalize().into() }
+        Self { door, principal, request: hash.finalize().into() }
     }
 }
 
@@ -112,21 +120,71 @@ fn absorb(hash: &mut Sha256, value: &Value) {
     }
 }
 
-/// The calls of one door that wait.
+/// How much a request holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// JSON values.
+    pub(crate) values: usize,
+    /// Bytes of its text.
+    pub(crate) bytes: usize,
+}
+
+/// What calls take that wait.
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    calls: usize,
+    size: Size,
+}
+
+impl Used {
+    fn one(size: Size) -> Self {
+        Self { calls: 1, size }
+    }
+
+    fn and(self, other: Self) -> Self {
+        let values = self.size.values + other.size.values;
+        let bytes = self.size.bytes + other.size.bytes;
+        Self { calls: self.calls + other.calls, size: Size { values, bytes } }
+    }
+
+    fn less(self, other: Self) -> Self {
+        let values = self.size.values.saturating_sub(other.size.values);
+        let bytes = self.size.bytes.saturating_sub(other.size.bytes);
+        Self { calls: self.calls.saturating_sub(other.calls), size: Size { values, bytes } }
+    }
+
+    fn fits(self, most: Self) -> bool {
+        let (size, room) = (self.size, most.size);
+        self.calls <= most.calls && size.values <= room.values && size.bytes <= room.bytes
+    }
+
+    /// Parts of all that there is, in 1/65536: of what it takes the most of.
+    fn weight(self) -> usize {
+        let part = |used: usize, most: usize| used.saturating_mul(65_536) / most;
+        let size = self.size;
+        part(self.calls, ALL.calls)
+            .max(part(size.values, ALL.size.values))
+            .max(part(size.bytes.saturating_add(size.values * VALUE), ALL.size.bytes))
+    }
+}
+
+/// Calls that wait: those of all doors of a listener, each bound to its own.
 #[derive(Default)]
 pub(crate) struct Parked(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
     clock: u64,
-    values: usize,
     calls: HashMap<String, Call>,
+    all: Used,
+    /// By client.
+    used: HashMap<Option<Arc<str>>, Used>,
 }
 
 struct Call {
     exchange: Arc<Exchange>,
     binding: Binding,
-    values: usize,
+    used: Used,
     at: u64,
 }
 
@@ -135,34 +193,37 @@ impl Parked {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a call wait, and makes the result that asks its questions. `values`: how many JSON
-    /// values its request holds.
+    /// Lets a call wait, and makes the result that asks its questions. `size` is that of its request;
+    /// the questions are counted here. A client that lets many wait gives up its own.
     pub(crate) fn park(
         &self,
         exchange: &Arc<Exchange>,
         binding: &Binding,
-        values: usize,
+        size: Size,
         requests: Map<String, Value>,
     ) -> Answer {
         let Some(state) = random() else {
             exchange.cancel();
             return Err(RpcError::new(code::INTERNAL, "the machine gives no random bits"));
         };
+        let asked = serde_json::to_vec(&requests).map_or(0, |text| text.len());
+        let used = Used::one(Size { bytes: size.bytes + asked, ..size });
         let mut dropped = Vec::new();
         let mut table = self.lock();
-        while table.calls.len() >= CALLS || (table.values + values > VALUES && table.values > 0) {
-            let oldest = table.calls.iter().min_by_key(|(_, call)| call.at);
-            let oldest = oldest.map(|(state, _)| state.clone());
-            let Some(call) = oldest.and_then(|state| table.remove(&state)) else { break };
-            dropped.push(call);
+        let placed = table.make_room(&binding.principal, used, &mut dropped);
+        if placed {
+            table.clock += 1;
+            let (exchange, binding) = (Arc::clone(exchange), binding.clone());
+            let call = Call { exchange, binding, used, at: table.clock };
+            table.insert(state.clone(), call);
         }
-        table.clock += 1;
-        let (exchange, binding) = (Arc::clone(exchange), binding.clone());
-        let call = Call { exchange, binding, values, at: table.clock };
-        table.values += values;
-        table.calls.insert(state.clone(), call);
         drop(table);
         dropped.iter().for_each(|call| call.exchange.cancel());
+        if !placed {
+            exchange.cancel();
+            let words = "too many calls wait for their clients: it cannot wait for an answer";
+            return Err(RpcError::new(code::INTERNAL, words));
+        }
         Ok(json!({
             "resultType": "input_required",
             "inputRequests": requests,
@@ -213,18 +274,64 @@ impl Parked {
         }
     }
 
-    /// Gives all of them up.
-    pub(crate) fn end(&self) {
-        let calls = std::mem::take(&mut *self.lock()).calls;
-        calls.values().for_each(|call| call.exchange.cancel());
+    /// Gives all of one door up.
+    pub(crate) fn end(&self, door: u64) {
+        let mut table = self.lock();
+        let of =
+            |(state, call): (&String, &Call)| (call.binding.door == door).then(|| state.clone());
+        let states: Vec<_> = table.calls.iter().filter_map(of).collect();
+        let calls: Vec<_> = states.iter().filter_map(|state| table.remove(state)).collect();
+        drop(table);
+        calls.iter().for_each(|call| call.exchange.cancel());
     }
 }
 
 impl Table {
+    fn insert(&mut self, state: String, call: Call) {
+        self.all = self.all.and(call.used);
+        let used = self.used.entry(call.binding.principal.clone()).or_default();
+        *used = used.and(call.used);
+        self.calls.insert(state, call);
+    }
+
     fn remove(&mut self, state: &str) -> Option<Call> {
         let call = self.calls.remove(state)?;
-        self.values -= call.values;
+        self.all = self.all.less(call.used);
+        if let Some(used) = self.used.get_mut(&call.binding.principal) {
+            *used = used.less(call.used);
+            if used.calls == 0 {
+                self.used.remove(&call.binding.principal);
+            }
+        }
         Some(call)
+    }
+
+    fn oldest(&mut self, of: &Option<Arc<str>>) -> Option<Call> {
+        let its = self.calls.iter().filter(|(_, call)| call.binding.principal == *of);
+        let oldest = its.min_by_key(|(_, call)| call.at).map(|(state, _)| state.clone());
+        oldest.and_then(|state| self.remove(&state))
+    }
+
+    /// Makes room for one more call of a client. What had to go stands in `dropped`. False when the
+    /// client would have more than any other, and nothing of its own is left to give up.
+    fn make_room(&mut self, of: &Option<Arc<str>>, more: Used, dropped: &mut Vec<Call>) -> bool {
+        let own = |table: &Self| table.used.get(of).copied().unwrap_or_default().and(more);
+        while !own(self).fits(EACH) {
+            match self.oldest(of) {
+                Some(call) => dropped.push(call),
+                None => return false,
+            }
+        }
+        while !self.all.and(more).fits(ALL) {
+            let greedy = self.used.iter().max_by_key(|(_, used)| used.weight());
+            let other = greedy.filter(|(_, used)| used.weight() > own(self).weight());
+            let victim = other.map_or_else(|| of.clone(), |(who, _)| who.clone());
+            match self.oldest(&victim) {
+                Some(call) => dropped.push(call),
+                None => return false,
+            }
+        }
+        true
     }
 }
 

@@ -13,6 +13,7 @@ mod pipe;
 pub(crate) mod questions;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tied;
 mod wants;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,7 @@ use tokio::task::JoinHandle;
 use crate::exchange::LEVELS;
 use crate::http_client::Http;
 use crate::revision::{META_LOG, address};
-use crate::{Client, Revision, RpcError, code};
+use crate::{Client, Party, Revision, RpcError, code};
 
 pub use desk::Unheard;
 pub use error::UpstreamError;
@@ -189,15 +190,21 @@ impl Upstream {
         uri.is_some_and(|uri| self.link.desk.is_followed(uri))
     }
 
-    /// Passes a client's notification on, for example that its roots changed. A server of the
+    /// Passes a notification of this client on, for example that its roots changed. A server of the
     /// stateless revision takes none: it is told nothing.
     ///
     /// # Errors
     /// [`UpstreamError`].
-    pub async fn tell(&self, method: &str, params: Option<Value>) -> Result<(), UpstreamError> {
+    pub async fn tell(
+        &self,
+        party: &Party,
+        method: &str,
+        params: Option<Value>,
+    ) -> Result<(), UpstreamError> {
         if self.revision.is_stateless() {
             return Ok(());
         }
+        self.link.desk.told_by(party);
         self.link.tell(method, address(params, &self.revision, &json!({}))).await
     }
 }

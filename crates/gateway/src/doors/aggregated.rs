@@ -256,13 +256,7 @@ impl Backend for Aggregated {
         method: &'a str,
         params: Option<Value>,
     ) -> Boxed<'a, ()> {
-        Box::pin(async move {
-            for server in self.many.selection(asker).servers() {
-                // Nobody waits for an answer; the record says what became of it.
-                let caller = self.many.caller(asker);
-                let _ = self.many.gateway.tell(&caller, server, method, params.clone()).await;
-            }
-        })
+        Box::pin(self.many.told(asker, method, params))
     }
 
     fn header_params<'a>(

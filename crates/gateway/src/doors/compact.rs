@@ -228,6 +228,15 @@ impl Backend for Compact {
         Box::pin(self.answer(asker, client, method, params))
     }
 
+    fn notification<'a>(
+        &'a self,
+        asker: &'a Asker,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> Boxed<'a, ()> {
+        Box::pin(self.many.told(asker, method, params))
+    }
+
     fn listen<'a>(
         &'a self,
         asker: &'a Asker,

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::leases::{Lease, Leases, TASK};
 use super::{hello, own};
+use crate::asked::PROGRESS;
 use crate::call::JudgedRequest;
 use crate::error::Error;
 use crate::{Caller, Gateway, Selection};
@@ -237,6 +238,30 @@ impl Many {
         self.leases.release(session);
         self.streams().remove(session);
         self.gateway.left(session);
+    }
+
+    /// A client's notification: progress goes to the server that asked it, the rest to every selected
+    /// one. Nobody waits for an answer; the record says what became of it.
+    pub(super) async fn told(&self, asker: &Asker, method: &str, params: Option<Value>) {
+        let (caller, party) = (self.caller(asker), asker.into());
+        if method != PROGRESS {
+            for server in self.selection(asker).servers() {
+                let _ = self.gateway.tell(&caller, &party, server, method, params.clone()).await;
+            }
+            return;
+        }
+        match self.gateway.upstreams.asked.server(&party, params.as_ref()) {
+            Some(server) => {
+                let _ = self.gateway.tell(&caller, &party, &server, method, params).await;
+            }
+            None => {
+                let request = JudgedRequest::from_door(method, params);
+                let rule = "the progress is about no question that a server asked this client";
+                let next = "name the token of the question";
+                let refusal = ("methods", Layer::Builtin, rule, next);
+                let _ = self.refused(asker, &request, refusal).await;
+            }
+        }
     }
 
     /// [`Gateway::call`] for a door.

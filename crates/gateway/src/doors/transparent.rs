@@ -52,7 +52,8 @@ impl Backend for Transparent {
         Box::pin(async move {
             // Nobody waits for an answer; the record says what became of it.
             let caller = self.caller.at(asker);
-            let _ = self.gateway.tell(&caller, &self.server, method, params).await;
+            let party = asker.into();
+            let _ = self.gateway.tell(&caller, &party, &self.server, method, params).await;
         })
     }
 

@@ -91,6 +91,11 @@ pub(super) struct Tools {
     pub(super) says: Mutex<Value>,
     /// What it tells a model about itself.
     pub(super) instructions: Mutex<Value>,
+    /// Notifications, and the connections over which they came.
+    pub(super) told: Mutex<Vec<(Option<Arc<str>>, String, Value)>>,
+    /// The connections over which it asked something.
+    pub(super) asked_over: Mutex<Vec<Option<Arc<str>>>>,
+    pub(super) hears: Notify,
 }
 
 pub(super) fn tool(name: &str, description: &str) -> Value {
@@ -105,9 +110,21 @@ impl Drop for Dropped {
 }
 
 impl Backend for Tools {
+    fn notification<'a>(
+        &'a self,
+        asker: &'a Asker,
+        method: &'a str,
+        params: Option<Value>,
+    ) -> ringfence_mcp::Boxed<'a, ()> {
+        let told = (asker.session.clone(), method.to_owned(), params.unwrap_or_default());
+        self.told.lock().unwrap().push(told);
+        self.hears.notify_one();
+        Box::pin(std::future::ready(()))
+    }
+
     fn request<'a>(
         &'a self,
-        _asker: &'a Asker,
+        asker: &'a Asker,
         client: &'a Arc<dyn Client>,
         method: &'a str,
         params: Option<Value>,
@@ -149,8 +166,12 @@ impl Backend for Tools {
                         let progress = json!({"progressToken": params["_meta"]["progressToken"],
                             "progress": 1, "message": format!("with {SECRET}")});
                         client.notify("notifications/progress", Some(progress)).await;
-                        let question = json!({"message": format!("may I use {SECRET}?"),
+                        let mut question = json!({"message": format!("may I use {SECRET}?"),
                             "requestedSchema": {"type": "object", "properties": {}}});
+                        if let Some(token) = params["arguments"].get("token") {
+                            question["_meta"] = json!({"progressToken": token});
+                        }
+                        self.asked_over.lock().unwrap().push(asker.session.clone());
                         let answer = client.ask("elicitation/create", Some(question)).await?;
                         Ok(json!({"content": [], "answer": answer}))
                     }
@@ -256,6 +277,9 @@ pub(super) fn new_tools(journal: &Arc<Memory>) -> Arc<Tools> {
         journal: Arc::clone(journal),
         says: Mutex::new(json!("nothing")),
         instructions: Mutex::new(json!("be kind")),
+        told: Mutex::default(),
+        asked_over: Mutex::default(),
+        hears: Notify::new(),
     })
 }
 

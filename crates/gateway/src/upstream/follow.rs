@@ -22,12 +22,13 @@ impl Table {
     ) -> Result<(Listening, u64), Failure> {
         let server = permit.server();
         let mut live = self.live(server, generation).await?;
-        let mut followed = live.upstream.follow(&live.shade(client), uris.clone(), new).await;
+        let mut followed =
+            live.upstream.follow(&self.shade(&live, server, client), uris.clone(), new).await;
         if matches!(followed, Err(UpstreamError::SessionLost)) {
             // It did nothing, so it may be asked again.
             self.forget(server, &live).await;
             live = self.live(server, generation).await?;
-            followed = live.upstream.follow(&live.shade(client), uris, new).await;
+            followed = live.upstream.follow(&self.shade(&live, server, client), uris, new).await;
         }
         match followed {
             // A stream keeps no server: it ends when the connection does.

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ringfence_bundle::ServerId;
 use ringfence_mcp::{Answer, Boxed, Client, Party};
 use serde_json::Value;
 
+use crate::asked::{Asked, Open};
 use crate::scrub::Veil;
 
 /// What a server may tell a client: the notifications of the revisions that are spoken.
@@ -24,18 +26,22 @@ const NOTES: [&str; 10] = [
 
 /// A client that is told nothing that it may not see. What it answers goes on as it is.
 pub(super) struct Shade {
-    client: Arc<dyn Client>,
-    veil: Arc<Veil>,
-    tools_changed: Arc<AtomicBool>,
+    pub(super) client: Arc<dyn Client>,
+    /// Whose words these are, over the connection of this generation.
+    pub(super) server: ServerId,
+    pub(super) generation: u64,
+    pub(super) veil: Arc<Veil>,
+    pub(super) tools_changed: Arc<AtomicBool>,
+    pub(super) asked: Arc<Asked>,
 }
 
 impl Shade {
-    pub(super) fn new(
-        client: Arc<dyn Client>,
-        veil: Arc<Veil>,
-        tools_changed: Arc<AtomicBool>,
-    ) -> Self {
-        Self { client, veil, tools_changed }
+    /// A question as the client sees it, and what stands for it until it is answered.
+    fn question(&self, params: Option<Value>) -> (Option<Value>, Option<Open>) {
+        let mut params = self.veiled(params);
+        let whose = (&self.server, self.generation);
+        let open = self.asked.open(self.client.party(), whose, params.as_mut());
+        (params, open)
     }
 
     fn veiled(&self, params: Option<Value>) -> Option<Value> {
@@ -68,7 +74,11 @@ impl Client for Shade {
     }
 
     fn ask<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, Answer> {
-        self.client.ask(method, self.veiled(params))
+        let (params, open) = self.question(params);
+        Box::pin(async move {
+            let _open = open;
+            self.client.ask(method, params).await
+        })
     }
 
     fn ask_as<'a>(
@@ -77,7 +87,11 @@ impl Client for Shade {
         method: &'a str,
         params: Option<Value>,
     ) -> Boxed<'a, Answer> {
-        self.client.ask_as(key, method, self.veiled(params))
+        let (params, open) = self.question(params);
+        Box::pin(async move {
+            let _open = open;
+            self.client.ask_as(key, method, params).await
+        })
     }
 }
 
@@ -122,7 +136,14 @@ mod tests {
         let ear = Arc::new(Ear::default());
         let veil = Arc::new(Veil::new(Arc::new(Hide), None));
         let client = Arc::clone(&ear) as Arc<dyn Client>;
-        let shade = Shade::new(client, Arc::clone(&veil), Arc::default());
+        let shade = Shade {
+            client,
+            server: ringfence_bundle::ServerId::parse("s").unwrap(),
+            generation: 1,
+            veil: Arc::clone(&veil),
+            tools_changed: Arc::default(),
+            asked: Arc::default(),
+        };
         shade.notify("notifications/s3cret", None).await;
         shade.notify("notifications/message", Some(json!({ "data": "s3cret" }))).await;
         let heard = ear.0.lock().unwrap().clone();

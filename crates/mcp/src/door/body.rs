@@ -16,7 +16,7 @@ use super::session::{Session, Stream};
 use crate::Id;
 use crate::envelope::response;
 use crate::exchange::{Exchange, Next};
-use crate::parked::{self, Binding};
+use crate::parked::{self, Binding, Size};
 
 /// A stream that has nothing to say says so this often: who went away without a word is noticed,
 /// and nothing between takes it for dead.
@@ -88,7 +88,7 @@ pub(super) enum Of {
     /// A request of a session whose stream can be taken up again by this number.
     Session { session: Arc<Session>, stream: Arc<Stream> },
     /// A request that may wait for a retry.
-    Rounds { binding: Binding, values: usize },
+    Rounds { binding: Binding, size: Size },
     /// A request that ends with its stream.
     Once,
 }
@@ -185,12 +185,12 @@ impl Events {
             }
             Poll::Ready(Next::Done(answer)) => answer,
             Poll::Ready(Next::Round(requests)) => {
-                let Of::Rounds { binding, values } = &self.of else {
+                let Of::Rounds { binding, size } = &self.of else {
                     self.over = true;
                     return Poll::Ready(None);
                 };
                 self.wait = parked::WAIT;
-                self.door.parked.park(exchange, binding, *values, requests)
+                self.door.parked().park(exchange, binding, *size, requests)
             }
         };
         self.over = true;

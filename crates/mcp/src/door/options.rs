@@ -3,17 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
+use super::room::Room;
 use crate::strict::Limits;
-
-/// Requests of more than [`SMALL`] bytes that are held in memory at once; the next ones wait.
-const LARGE_AT_ONCE: usize = 8;
-/// JSON values in all requests that are held in memory at once; the next ones wait. Room for five
-/// requests of the most values, or for thousands of usual ones.
-pub(super) const VALUES_AT_ONCE: usize = 500_000;
-/// Bytes.
-pub(super) const SMALL: u64 = 64 * 1024;
 
 /// Knows whose a bearer token is. Compare in constant time.
 pub trait Bearer: Send + Sync + 'static {
@@ -28,7 +19,7 @@ impl<F: Fn(&str) -> Option<Arc<str>> + Send + Sync + 'static> Bearer for F {
 }
 
 /// How a door is reached and by whom. Clones share the room for requests in memory, so that several
-/// doors of one listener take no more of it than one.
+/// doors of one listener take no more of it than one. Each principal has a share of that room.
 #[derive(Clone)]
 pub struct DoorOptions {
     /// Bounds on a request.
@@ -46,11 +37,6 @@ pub struct DoorOptions {
     pub(super) room: Arc<Room>,
 }
 
-pub(super) struct Room {
-    pub(super) large: Semaphore,
-    pub(super) values: Semaphore,
-}
-
 impl DoorOptions {
     /// For a listener on loopback at this port: it answers to that address alone, and asks for no
     /// token.
@@ -63,10 +49,7 @@ impl DoorOptions {
             hosts: hosts.into(),
             bearer: None,
             resume_wait: Duration::from_secs(30),
-            room: Arc::new(Room {
-                large: Semaphore::new(LARGE_AT_ONCE),
-                values: Semaphore::new(VALUES_AT_ONCE),
-            }),
+            room: Arc::default(),
         }
     }
 }

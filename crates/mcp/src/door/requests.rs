@@ -84,9 +84,10 @@ impl Inner {
                 Ok(round) => round,
                 Err(error) => return refused(&id, error),
             };
-            let binding = Binding::new(came.principal.clone(), &method, params.as_ref());
+            let binding =
+                Binding::new(self.number, came.principal.clone(), &method, params.as_ref());
             if let Some(state) = round.state {
-                return match self.parked.resume(&state, &binding, round.responses) {
+                return match self.parked().resume(&state, &binding, round.responses) {
                     Ok(exchange) => self.retry(came, id, exchange, binding).await,
                     Err(error) => refused(&id, error),
                 };
@@ -210,7 +211,7 @@ impl Inner {
             (Next::Done(answer), _) => return answered(status(era, &answer), Some(&id), &answer),
             (Next::Round(requests), Kind::Rounds(binding)) => {
                 self.go_on(driver, |_| {});
-                let answer = self.parked.park(&exchange, &binding, came.values, requests);
+                let answer = self.parked().park(&exchange, &binding, came.size, requests);
                 exchange.detach(0, parked::WAIT);
                 return answered(StatusCode::OK, Some(&id), &answer);
             }
@@ -225,7 +226,7 @@ impl Inner {
             (Next::Message(text), kind) => {
                 self.go_on(driver, |_| {});
                 match kind {
-                    Kind::Rounds(binding) => (Of::Rounds { binding, values: came.values }, text),
+                    Kind::Rounds(binding) => (Of::Rounds { binding, size: came.size }, text),
                     _ => (Of::Once, text),
                 }
             }
@@ -261,12 +262,12 @@ impl Inner {
             Next::Done(answer) => answered(status(Era::Stateless, &answer), Some(&id), &answer),
             Next::Round(requests) => {
                 reader.hand_over();
-                let answer = self.parked.park(&exchange, &binding, came.values, requests);
+                let answer = self.parked().park(&exchange, &binding, came.size, requests);
                 exchange.detach(number, parked::WAIT);
                 answered(StatusCode::OK, Some(&id), &answer)
             }
             Next::Message(text) => {
-                let of = Of::Rounds { binding, values: came.values };
+                let of = Of::Rounds { binding, size: came.size };
                 reader.hand_over();
                 let mut events = Events::new(self, Some((exchange, number)), Some(id), of);
                 events.message(&text);

@@ -1,4 +1,5 @@
 mod rounds;
+mod shares;
 mod streams;
 mod wire;
 

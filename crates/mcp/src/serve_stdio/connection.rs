@@ -14,7 +14,7 @@ use crate::envelope::response;
 use crate::exchange::questions::Questions;
 use crate::exchange::rounds::Rounds;
 use crate::exchange::{Asking, Driver, Exchange, Hears, Next};
-use crate::parked::{self, Binding, Parked, Round, random};
+use crate::parked::{self, Binding, Parked, Round, Size, random};
 use crate::revision::{META_CAPABILITIES, meta};
 use crate::role::CANCELLED;
 use crate::strict::{self, Limits};
@@ -72,14 +72,14 @@ impl Dated {
 struct Slot {
     connection: Arc<Connection>,
     id: Id,
-    values: usize,
+    size: Size,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.connection.lock();
         state.in_flight.remove(&self.id);
-        state.values -= self.values;
+        state.values -= self.size.values;
     }
 }
 
@@ -99,6 +99,7 @@ impl Connection {
     /// Takes one line.
     pub(super) fn take(self: &Arc<Self>, line: &[u8], limits: Limits, tasks: &mut Tasks) {
         let values = strict::values(line).min(limits.values);
+        let size = Size { values, bytes: line.len() };
         let read = match strict::parse(line, limits) {
             Ok(value) => Message::from_value(value)
                 .map_err(|error| RpcError::new(code::INVALID_REQUEST, error.to_string())),
@@ -107,7 +108,7 @@ impl Connection {
         match read {
             Err(error) => self.refuse(None, error, tasks),
             Ok(Message::Request { id, method, params }) => {
-                if let Err(error) = self.request(&id, method, params, values, tasks) {
+                if let Err(error) = self.request(&id, method, params, size, tasks) {
                     self.refuse(Some(&id), error, tasks);
                 }
             }
@@ -153,18 +154,18 @@ impl Connection {
         self: &Arc<Self>,
         id: &Id,
         exchange: &Arc<Exchange>,
-        values: usize,
+        size: Size,
     ) -> Result<Slot, RpcError> {
         let mut state = self.lock();
         if state.in_flight.contains_key(id) {
             return Err(RpcError::new(code::INVALID_REQUEST, "this id is already in flight"));
         }
-        if state.in_flight.len() >= IN_FLIGHT || state.values + values > VALUES {
+        if state.in_flight.len() >= IN_FLIGHT || state.values + size.values > VALUES {
             return Err(RpcError::new(code::INTERNAL, "too many requests are under way"));
         }
-        state.values += values;
+        state.values += size.values;
         state.in_flight.insert(id.clone(), Arc::clone(exchange));
-        Ok(Slot { connection: Arc::clone(self), id: id.clone(), values })
+        Ok(Slot { connection: Arc::clone(self), id: id.clone(), size })
     }
 
     fn request(
@@ -172,17 +173,17 @@ impl Connection {
         id: &Id,
         method: String,
         params: Option<Value>,
-        values: usize,
+        size: Size,
         tasks: &mut Tasks,
     ) -> Result<(), RpcError> {
         match Era::of(&method, params.as_ref(), None) {
-            Era::Stateless => self.stateless(id, method, params, values, tasks),
+            Era::Stateless => self.stateless(id, method, params, size, tasks),
             Era::Handshake if method == "initialize" => {
                 self.initialize(params.as_ref())?;
                 let Some(dated) = self.lock().dated.clone() else { return Ok(()) };
                 let nobody: Arc<dyn Client> = Arc::new(Nobody);
                 let exchange = dated.exchange();
-                self.answer(id, dated.asker, &nobody, &exchange, (method, params), values, tasks)
+                self.answer(id, dated.asker, &nobody, &exchange, (method, params), size, tasks)
             }
             Era::Handshake => {
                 let dated = self.lock().dated.clone();
@@ -205,7 +206,7 @@ impl Connection {
                     }
                 };
                 let client = Arc::clone(&exchange) as Arc<dyn Client>;
-                self.answer(id, asker, &client, &exchange, (method, params), values, tasks)
+                self.answer(id, asker, &client, &exchange, (method, params), size, tasks)
             }
         }
     }
@@ -240,10 +241,10 @@ impl Connection {
         client: &Arc<dyn Client>,
         exchange: &Arc<Exchange>,
         (method, params): (String, Option<Value>),
-        values: usize,
+        size: Size,
         tasks: &mut Tasks,
     ) -> Result<(), RpcError> {
-        let slot = self.begin(id, exchange, values)?;
+        let slot = self.begin(id, exchange, size)?;
         let (backend, client) = (Arc::clone(&self.backend), Arc::clone(client));
         let work = Box::pin(async move {
             let era = Era::Handshake;
@@ -259,7 +260,7 @@ impl Connection {
         id: &Id,
         method: String,
         mut params: Option<Value>,
-        values: usize,
+        size: Size,
         tasks: &mut Tasks,
     ) -> Result<(), RpcError> {
         judge::spoken(judge::declared(params.as_ref())?)?;
@@ -268,17 +269,17 @@ impl Connection {
             let connection = Arc::clone(self);
             let nobody =
                 Exchange::new(Party::Unknown, Arc::default(), Asking::No, Hears::All, false);
-            let slot = self.begin(id, &nobody, values)?;
+            let slot = self.begin(id, &nobody, size)?;
             tasks.spawn(connection.subscribe(asker, slot, nobody, params));
             return Ok(());
         }
         let (mut asking, mut binding) = (Asking::No, None);
         if parked::METHODS.contains(&method.as_str()) {
             let round = Round::take(&mut params)?;
-            let bound = Binding::new(None, &method, params.as_ref());
+            let bound = Binding::new(0, None, &method, params.as_ref());
             if let Some(state) = round.state {
                 let exchange = self.parked.resume(&state, &bound, round.responses)?;
-                let slot = match self.begin(id, &exchange, values) {
+                let slot = match self.begin(id, &exchange, size) {
                     Ok(slot) => slot,
                     Err(error) => {
                         exchange.cancel();
@@ -295,7 +296,7 @@ impl Connection {
         let declared = meta(params.as_ref(), META_CAPABILITIES).cloned().unwrap_or_default();
         let hears = Hears::of_request(&asker.revision, params.as_ref());
         let exchange = Exchange::new((&asker).into(), Arc::new(declared), asking, hears, true);
-        let slot = self.begin(id, &exchange, values)?;
+        let slot = self.begin(id, &exchange, size)?;
         let (backend, client) =
             (Arc::clone(&self.backend), Arc::clone(&exchange) as Arc<dyn Client>);
         let work = Box::pin(async move {
@@ -331,7 +332,7 @@ impl Connection {
                 (Next::Message(text), _) => self.say(text).await,
                 (Next::Done(answer), _) => return self.done(&slot, &answer).await,
                 (Next::Round(requests), Some(binding)) => {
-                    let answer = self.parked.park(&exchange, binding, slot.values, requests);
+                    let answer = self.parked.park(&exchange, binding, slot.size, requests);
                     exchange.detach(0, parked::WAIT);
                     // Before it is written, because the client may use the id again at once.
                     let id = slot.id.clone();
@@ -359,7 +360,7 @@ impl Connection {
                 Next::Message(text) => self.say(text).await,
                 Next::Done(answer) => return self.done(&slot, &answer).await,
                 Next::Round(requests) => {
-                    let answer = self.parked.park(&exchange, &binding, slot.values, requests);
+                    let answer = self.parked.park(&exchange, &binding, slot.size, requests);
                     exchange.detach(reader, parked::WAIT);
                     let id = slot.id.clone();
                     drop(slot);
@@ -444,7 +445,7 @@ impl Connection {
         open.extend(state.listening.clone());
         let questions = state.dated.as_ref().map(|dated| Arc::clone(&dated.questions));
         drop(state);
-        self.parked.end();
+        self.parked.end(0);
         open.iter().for_each(|exchange| exchange.cancel());
         if let Some(questions) = questions {
             questions.end();

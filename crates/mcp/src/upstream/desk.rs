@@ -13,6 +13,7 @@ use super::exchange::Exchange;
 use super::listener::{ACKNOWLEDGED, Listener, updated};
 use super::mailbox::Told;
 use super::questions::{Kind, Question, declared};
+use super::tied::{Ghosts, Tied, tied};
 use crate::role::CANCELLED;
 use crate::{Client, Id, Party, RpcError, code};
 
@@ -70,6 +71,13 @@ struct Room {
     followed: HashMap<String, usize>,
     /// Questions that wait for a client, so that the server can take them back.
     asked: HashMap<Id, CancellationToken>,
+    ghosts: Ghosts,
+}
+
+impl Room {
+    fn tied(&mut self) -> Tied {
+        tied(self.requests.values(), self.listeners.iter(), &mut self.ghosts)
+    }
 }
 
 /// A request's place at the desk; it is free again when this is dropped.
@@ -80,7 +88,12 @@ pub(crate) struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.desk.lock().requests.remove(&self.exchange.key);
+        let Exchange { key, whose, method, .. } = &*self.exchange;
+        let mut room = self.desk.lock();
+        room.requests.remove(key);
+        let (client, answered) = (self.exchange.questions.client(), self.exchange.is_answered());
+        room.ghosts.ended(whose, client, method, answered);
+        drop(room);
         self.exchange.questions.end();
         self.exchange.told.close();
     }
@@ -143,6 +156,7 @@ impl Desk {
     pub(crate) fn enter(
         self: &Arc<Self>,
         client: &Arc<dyn Client>,
+        method: &str,
         params: &mut Option<Value>,
         patience: Duration,
     ) -> Result<Entered, UpstreamError> {
@@ -151,7 +165,7 @@ impl Desk {
             .as_mut()
             .and_then(|params| params.get_mut("_meta")?.get_mut("progressToken"))
             .map(|token| std::mem::replace(token, json!(key)));
-        let exchange = Exchange::new(key, client, token, patience);
+        let exchange = Exchange::new(key, client, method, token, patience);
         let mut room = self.lock();
         if room.requests.len() >= REQUESTS {
             let reason = format!("more than {REQUESTS} requests are under way");
@@ -256,10 +270,7 @@ impl Desk {
             }
             _ if self.is_stateless() => self.to_subscriber(told),
             method if is_change(method) => self.spread(&told),
-            _ => match self.only_request() {
-                Some(exchange) => exchange.told.offer(told).is_ok(),
-                None => self.spread(&told),
-            },
+            _ => self.to_its_client(told),
         };
         if !heard {
             self.unheard_note();
@@ -272,10 +283,37 @@ impl Desk {
         }
     }
 
-    fn only_request(&self) -> Option<Arc<Exchange>> {
-        let room = self.lock();
-        let mut all = room.requests.values();
-        all.next().filter(|_| all.next().is_none()).cloned()
+    /// To the one client whose it can be: on its request or, where several are under way or none,
+    /// on its streams.
+    fn to_its_client(&self, told: Told) -> bool {
+        let mut room = self.lock();
+        let listeners = match room.tied() {
+            Tied::Requests(requests) => match requests.as_slice() {
+                [one] => return one.told.offer(told).is_ok(),
+                [one, ..] => {
+                    let its = room.listeners.values().filter(|l| l.whose == one.whose);
+                    its.cloned().collect()
+                }
+                [] => return false,
+            },
+            Tied::Listeners(listeners) => listeners,
+            Tied::Nobody => return false,
+        };
+        drop(room);
+        let mut heard = false;
+        for listener in listeners.iter().filter(|listener| listener.wants(&told)) {
+            if listener.told.offer(told.clone()).is_ok() {
+                heard = true;
+            } else {
+                self.unheard_note();
+            }
+        }
+        heard
+    }
+
+    /// A client has told the server something, which it may ask about.
+    pub(crate) fn told_by(&self, party: &Party) {
+        self.lock().ghosts.told(party);
     }
 
     /// To each listener that wants it. False when nobody had room for it.
@@ -292,11 +330,10 @@ impl Desk {
         heard
     }
 
-    /// Stateless, over stdio: to the subscription that it names, or else to the only request there is.
+    /// Stateless, over stdio: to the subscription that it names, or else to the client whose it can be.
     fn to_subscriber(&self, mut told: Told) -> bool {
         let Some(id) = told.params.as_mut().and_then(subscription) else {
-            let only = (!is_change(&told.method)).then(|| self.only_request()).flatten();
-            return only.is_some_and(|exchange| exchange.told.offer(told).is_ok());
+            return !is_change(&told.method) && self.to_its_client(told);
         };
         let listener = self.lock().subscriptions.get(&id).cloned();
         listener.is_some_and(|listener| {
@@ -344,28 +381,32 @@ impl Desk {
         };
         let whose = match on {
             Some(exchange) => Whose::Request(Arc::clone(exchange)),
-            None => {
-                let room = self.lock();
-                let requests: Vec<_> = match room.requests.len() {
-                    0 | 1 => room.requests.values().collect(),
-                    _ => {
-                        let able = room.requests.values().filter(|e| can(e.questions.client()));
-                        able.collect()
+            None => match self.lock().tied() {
+                // All are one client's. Of one session each is as good as another; of a client without
+                // one it is the call that its question stops.
+                Tied::Requests(all) => {
+                    let able: Vec<_> = all.iter().filter(|r| can(r.questions.client())).collect();
+                    match (able.as_slice(), all.as_slice()) {
+                        ([], [one]) => Whose::Request(Arc::clone(one)),
+                        ([one, rest @ ..], _) if rest.is_empty() || one.whose.is_session() => {
+                            Whose::Request(Arc::clone(one))
+                        }
+                        (able, _) => {
+                            Exchange::next_to_ask(able).map_or(Whose::Nobodys, Whose::Request)
+                        }
                     }
-                };
-                let party = |request: &Arc<Exchange>| request.questions.client().party();
-                let of_one = requests.first().map(|one| party(one));
-                let of_one = of_one.filter(|one| matches!(one, Party::Caller { .. }));
-                let of_one = of_one.filter(|one| requests.iter().all(|r| party(r) == *one));
-                let next = of_one.and_then(|_| Exchange::next_to_ask(&requests));
-                let listeners = room.listeners.values().filter(|l| can(l.questions.client()));
-                let listeners: Vec<_> = listeners.take(2).collect();
-                match (requests.as_slice(), room.requests.is_empty(), listeners.as_slice()) {
-                    ([one], ..) => Whose::Request(Arc::clone(one)),
-                    ([], true, [one]) => Whose::Listener(Arc::clone(one)),
-                    _ => next.map_or(Whose::Nobodys, Whose::Request),
                 }
-            }
+                Tied::Listeners(all) => {
+                    let able: Vec<_> = all.iter().filter(|l| can(l.questions.client())).collect();
+                    match able.as_slice() {
+                        [one, rest @ ..] if rest.iter().all(|other| other.whose == one.whose) => {
+                            Whose::Listener(Arc::clone(one))
+                        }
+                        _ => Whose::Nobodys,
+                    }
+                }
+                Tied::Nobody => Whose::Nobodys,
+            },
         };
         let given_up = CancellationToken::new();
         let id = question.id.clone();

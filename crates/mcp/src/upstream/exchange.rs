@@ -1,5 +1,6 @@
 //! A request that is under way: who asks, how long there is, what was told meanwhile.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,11 +13,12 @@ use super::UpstreamError;
 use super::desk::Asked;
 use super::mailbox::{Mailbox, Told};
 use super::questions::{Question, Questions};
+use super::tied::Whose;
 use crate::Client;
 
 /// However much progress there is, a request takes no longer, beside the time in which the client
 /// thinks.
-const LONGEST: Duration = Duration::from_secs(3600);
+pub(super) const LONGEST: Duration = Duration::from_secs(3600);
 /// How long what was told before an answer may take to reach the client, once the answer is there.
 const AFTERWARDS: Duration = Duration::from_secs(10);
 
@@ -24,6 +26,10 @@ const AFTERWARDS: Duration = Duration::from_secs(10);
 pub(crate) struct Exchange {
     /// Unique on the connection; the progress token that the server is given.
     pub(crate) key: u64,
+    pub(crate) whose: Whose,
+    pub(crate) method: String,
+    /// The server has said what became of it.
+    answered: AtomicBool,
     /// The client's own token.
     token: Option<Value>,
     pub(crate) questions: Questions,
@@ -81,6 +87,7 @@ impl Exchange {
     pub(crate) fn new(
         key: u64,
         client: &Arc<dyn Client>,
+        method: &str,
         token: Option<Value>,
         patience: Duration,
     ) -> Arc<Self> {
@@ -93,12 +100,19 @@ impl Exchange {
         };
         Arc::new(Self {
             key,
+            whose: Whose::of(client),
+            method: method.to_owned(),
+            answered: AtomicBool::new(false),
             token,
             questions: Questions::new(Arc::clone(client)),
             told: Mailbox::default(),
             clock: Arc::new(Clock { patience, state: Mutex::new(time), changed: Notify::new() }),
             failed: Mutex::new(None),
         })
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Acquire)
     }
 
     /// A progress notification for the client: with its own token. `None` when it is not about this
@@ -189,6 +203,9 @@ impl Exchange {
             // The box is closed below, or with the request.
             () = &mut passing => return Err(UpstreamError::Cancelled),
         };
+        if matches!(answer, Ok(_) | Err(UpstreamError::Rpc(_))) {
+            self.answered.store(true, Ordering::Release);
+        }
         self.told.close();
         let _ = tokio::time::timeout(AFTERWARDS, passing).await;
         answer

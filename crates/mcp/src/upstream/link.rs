@@ -37,7 +37,7 @@ impl Link {
         mut params: Option<Value>,
         timeout: Duration,
     ) -> Result<Value, UpstreamError> {
-        let entered = self.desk.enter(client, &mut params, timeout)?;
+        let entered = self.desk.enter(client, method, &mut params, timeout)?;
         let exchange = &entered.exchange;
         let answer = match &self.wire {
             Wire::Pipe(pipe) => exchange.carry(pipe.ask(method, params, None)).await,

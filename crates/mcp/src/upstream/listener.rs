@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::desk::{TOOLS_CHANGED, is_change};
 use super::mailbox::{Mailbox, Told};
 use super::questions::Questions;
+use super::tied::Whose;
 use crate::{Client, Wanted};
 
 /// The first message of a subscription: what the server agreed to tell.
@@ -15,6 +16,7 @@ const UPDATED: &str = "notifications/resources/updated";
 
 /// One of them.
 pub(crate) struct Listener {
+    pub(crate) whose: Whose,
     pub(crate) wanted: Wanted,
     pub(crate) questions: Questions,
     pub(crate) told: Mailbox,
@@ -22,7 +24,13 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn new(client: &Arc<dyn Client>, wanted: Wanted) -> Self {
-        Self { wanted, questions: Questions::new(Arc::clone(client)), told: Mailbox::default() }
+        let whose = Whose::of(client);
+        Self {
+            whose,
+            wanted,
+            questions: Questions::new(Arc::clone(client)),
+            told: Mailbox::default(),
+        }
     }
 
     /// Whether it asked for this.

@@ -1,3 +1,4 @@
+mod clients;
 mod hostile;
 mod listening;
 mod pipes;

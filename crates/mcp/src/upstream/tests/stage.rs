@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::WAIT;
 use crate::upstream::{HttpOptions, Upstream, UpstreamLimits};
-use crate::{Answer, Boxed, Client, Revision};
+use crate::{Answer, Boxed, Client, Party, Revision};
 
 /// One HTTP request as it came.
 #[derive(Debug, Clone)]
@@ -183,6 +183,7 @@ type Answering = dyn Fn(String, Option<Value>) -> Boxed<'static, Answer> + Send 
 /// A client that remembers, and answers as it is told.
 pub(super) struct Ear {
     capabilities: Value,
+    party: Party,
     heard: mpsc::UnboundedSender<(String, Value)>,
     answering: Box<Answering>,
 }
@@ -206,12 +207,32 @@ pub(super) fn answering(
     answering: impl Fn(String, Option<Value>) -> Boxed<'static, Answer> + Send + Sync + 'static,
 ) -> (Arc<dyn Client>, mpsc::UnboundedReceiver<(String, Value)>) {
     let (heard, hears) = mpsc::unbounded_channel();
-    (Arc::new(Ear { capabilities, heard, answering: Box::new(answering) }), hears)
+    let (party, answering) = (Party::Unknown, Box::new(answering));
+    (Arc::new(Ear { capabilities, party, heard, answering }), hears)
+}
+
+/// As [`ear`], of this client, in this session.
+pub(super) fn of(
+    principal: &str,
+    session: Option<&str>,
+) -> (Arc<dyn Client>, mpsc::UnboundedReceiver<(String, Value)>) {
+    let (heard, hears) = mpsc::unbounded_channel();
+    let session = session.map(Into::into);
+    let party = Party::Caller { principal: Some(principal.into()), session };
+    let name = principal.to_owned();
+    let answering: Box<Answering> = Box::new(move |method, _| {
+        Box::pin(std::future::ready(Ok(json!({ "asked": method, "of": name }))))
+    });
+    (Arc::new(Ear { capabilities: able(), party, heard, answering }), hears)
 }
 
 impl Client for Ear {
     fn capabilities(&self) -> &Value {
         &self.capabilities
+    }
+
+    fn party(&self) -> Party {
+        self.party.clone()
     }
 
     fn notify<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, ()> {

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -18,10 +17,8 @@ use super::super::place::Place;
 use super::super::tokens::Keyring;
 use super::super::{Tokens, Which};
 use super::Doorway;
-use super::wait::{Placed, Timely};
+use super::wait::Placed;
 
-/// How long a request's body may take to arrive.
-const BODY: Duration = Duration::from_secs(30);
 /// Doors that are made: one a server that somebody asked for, and two a folder.
 const DOORS: usize = 4096;
 /// Streams of one client that it listens to, at once. They wait, and cost little.
@@ -125,7 +122,7 @@ impl Doors {
         // Whoever is nobody learns nothing of which doors there are.
         let client = bearer.and_then(|(_, token)| self.keyring.client(token));
         let Some(client) = client.filter(|_| authorization.next().is_none()) else {
-            return plain(self.lobby.handle(timely(request)).await);
+            return plain(self.lobby.handle(request).await);
         };
         let place = match self.seat(&client, request.method()) {
             Ok(place) => place,
@@ -134,7 +131,7 @@ impl Doors {
         let door = self.route(request.uri()).and_then(|(room, which)| self.door(room, which));
         match door {
             Ok(door) => {
-                let response = door.handle(timely(request)).await;
+                let response = door.handle(request).await;
                 response.map(|body| Placed::new(body, Some(place)))
             }
             Err(refusal) => plain(refusal.into_response()),
@@ -222,10 +219,6 @@ impl Doors {
             room.place.close(ending.clone()).await;
         }
     }
-}
-
-fn timely(request: Request<Incoming>) -> Request<Timely> {
-    request.map(|body| Timely::new(body, BODY))
 }
 
 /// The segments of a path that is spelled in the one plain way.

@@ -1,0 +1,148 @@
+//! Several clients of one server over stdio: whose is what it asks and says without naming a request?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::pipes::{Server, ask, connected};
+use super::stage::{note, of, question};
+use crate::upstream::{Opening, Upstream};
+use crate::{Client, Nobody, Party, Wanted};
+
+/// Who was asked for its roots; `None` when the server was refused.
+async fn asked(server: &mut Server, id: u64) -> Option<String> {
+    server.say(question(id, "roots/list", json!({}))).await;
+    let answer = server.next().await;
+    assert_eq!(answer["id"], id);
+    answer["result"]["of"].as_str().map(str::to_owned)
+}
+
+/// A call that the server has read.
+async fn call(
+    upstream: &Arc<Upstream>,
+    server: &mut Server,
+    client: &Arc<dyn Client>,
+) -> (super::pipes::Asked, Value) {
+    let call = ask(upstream, client, None);
+    (call, server.next().await)
+}
+
+async fn answered(server: &mut Server, (call, sent): (super::pipes::Asked, Value)) {
+    server.answer(&sent, json!({})).await;
+    assert!(call.await.unwrap().is_ok());
+}
+
+const ONE: Option<&str> = Some("one");
+
+#[tokio::test(start_paused = true)]
+async fn a_late_question_reaches_no_other_client() {
+    let (upstream, mut server) = connected(Opening::Handshake).await;
+    let ((anna, _), (bert, _)) = (of("anna", ONE), of("bert", Some("two")));
+    // The control: who calls alone is asked, in each session anew.
+    let first = call(&upstream, &mut server, &anna).await;
+    assert_eq!(asked(&mut server, 1).await.as_deref(), Some("anna"));
+    answered(&mut server, first).await;
+    let (again, _) = of("anna", Some("three"));
+    let second = call(&upstream, &mut server, &again).await;
+    assert_eq!(asked(&mut server, 2).await.as_deref(), Some("anna"));
+    answered(&mut server, second).await;
+    // Her calls have ended, and another client's is under way: what comes now may be about hers.
+    let third = call(&upstream, &mut server, &bert).await;
+    assert_eq!(asked(&mut server, 3).await, None);
+    answered(&mut server, third).await;
+    // Once the server has had its time, it is his.
+    tokio::time::advance(Duration::from_secs(61)).await;
+    let third = call(&upstream, &mut server, &bert).await;
+    assert_eq!(asked(&mut server, 4).await.as_deref(), Some("bert"));
+    answered(&mut server, third).await;
+    // Nothing is under way: who listens alone is not asked what a call of another may have left.
+    let wanted = Wanted { rest: true, ..Wanted::default() };
+    let listening = upstream.listen(&anna, wanted).await.unwrap();
+    let passing = tokio::spawn(listening.passing);
+    assert_eq!(asked(&mut server, 5).await, None);
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert_eq!(asked(&mut server, 6).await.as_deref(), Some("anna"));
+    passing.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_given_up_is_remembered_for_as_long_as_a_call_may_take() {
+    let (upstream, mut server) = connected(Opening::Handshake).await;
+    let ((anna, _), (bert, _)) = (of("anna", ONE), of("bert", ONE));
+    let (given_up, _) = call(&upstream, &mut server, &anna).await;
+    given_up.abort();
+    assert_eq!(server.next().await["method"], "notifications/cancelled");
+    for minutes in [0, 2, 57] {
+        tokio::time::advance(Duration::from_secs(60 * minutes)).await;
+        let his = call(&upstream, &mut server, &bert).await;
+        assert_eq!(asked(&mut server, minutes).await, None, "after {minutes} minutes more");
+        answered(&mut server, his).await;
+    }
+    tokio::time::advance(Duration::from_secs(61)).await;
+    let his = call(&upstream, &mut server, &bert).await;
+    assert_eq!(asked(&mut server, 61).await.as_deref(), Some("bert"));
+    answered(&mut server, his).await;
+}
+
+#[tokio::test]
+async fn of_two_clients_with_calls_under_way_neither_is_asked() {
+    let (upstream, mut server) = connected(Opening::Handshake).await;
+    let ((anna, mut to_anna), (bert, mut to_bert)) = (of("anna", ONE), of("bert", ONE));
+    let first = call(&upstream, &mut server, &anna).await;
+    // Two of one session lead to one client.
+    let second = call(&upstream, &mut server, &anna).await;
+    assert_eq!(asked(&mut server, 1).await.as_deref(), Some("anna"));
+    answered(&mut server, second).await;
+    server.say(note("notifications/message", json!({ "data": 1 }))).await;
+    let third = call(&upstream, &mut server, &bert).await;
+    assert_eq!(asked(&mut server, 2).await, None);
+    // What it logs may be about either.
+    let unheard = upstream.unheard().notifications;
+    server.say(note("notifications/message", json!({ "data": 2 }))).await;
+    answered(&mut server, third).await;
+    answered(&mut server, first).await;
+    let heard = ("notifications/message".to_owned(), json!({ "data": 1 }));
+    assert_eq!(to_anna.try_recv().unwrap(), heard);
+    assert!(to_anna.try_recv().is_err() && to_bert.try_recv().is_err());
+    assert_eq!(upstream.unheard().notifications, unheard + 1);
+}
+
+#[tokio::test]
+async fn requests_of_the_gateway_s_own_tie_a_question_to_nobody() {
+    let (upstream, mut server) = connected(Opening::Handshake).await;
+    let (anna, _) = of("anna", ONE);
+    let nobody: Arc<dyn Client> = Arc::new(Nobody);
+    let list = {
+        let (upstream, nobody) = (Arc::clone(&upstream), Arc::clone(&nobody));
+        tokio::spawn(async move {
+            upstream.request(&nobody, "tools/list", None, super::WAIT).await.unwrap()
+        })
+    };
+    let listing = server.next().await;
+    assert_eq!(asked(&mut server, 1).await, None, "nobody is there");
+    let hers = call(&upstream, &mut server, &anna).await;
+    assert_eq!(asked(&mut server, 2).await.as_deref(), Some("anna"));
+    server.answer(&listing, json!({ "tools": [] })).await;
+    list.await.unwrap();
+    assert_eq!(asked(&mut server, 3).await.as_deref(), Some("anna"));
+    answered(&mut server, hers).await;
+}
+
+#[tokio::test]
+async fn what_another_client_has_told_the_server_may_be_what_it_asks_about() {
+    let (upstream, mut server) = connected(Opening::Handshake).await;
+    let (anna, _) = of("anna", ONE);
+    let told = |of: &str| {
+        let party = Party::Caller { principal: Some(of.into()), session: None };
+        let upstream = Arc::clone(&upstream);
+        async move { upstream.tell(&party, "notifications/roots/list_changed", None).await.unwrap() }
+    };
+    let _hers = call(&upstream, &mut server, &anna).await;
+    told("anna").await;
+    server.next().await;
+    assert_eq!(asked(&mut server, 1).await.as_deref(), Some("anna"));
+    told("bert").await;
+    server.next().await;
+    assert_eq!(asked(&mut server, 2).await, None);
+}
