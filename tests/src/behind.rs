@@ -200,6 +200,14 @@ impl Gateway {
     }
 }
 
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // Where a test broke off: it has ended otherwise.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Everything that the suite asks for beside tools.
 const METHODS: [&str; 9] = [
     "resources/list",

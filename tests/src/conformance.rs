@@ -171,6 +171,52 @@ fn read(folder: &Path, beside: &BTreeSet<String>) -> Summary {
     summary
 }
 
+/// A table of `docs/conformance.md`, cell by cell.
+#[derive(Debug)]
+pub struct Table(Vec<Vec<String>>);
+
+impl Table {
+    /// Reads the one whose header begins so.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn read(header: &str) -> Self {
+        let page = fs::read_to_string(repository().join("docs/conformance.md"));
+        let page = page.expect("docs/conformance.md can be read");
+        let mut lines = page.lines().skip_while(|line| !line.starts_with(header));
+        assert!(lines.next().is_some(), "no table {header:?}");
+        let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+        let cells =
+            |row: &str| row.trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect();
+        Self(rows.map(cells).collect())
+    }
+
+    /// What stands in the row that begins with these cells, after them.
+    ///
+    /// # Panics
+    /// When there is none, or more than one.
+    #[must_use]
+    pub fn of(&self, key: &[String]) -> Vec<String> {
+        let found: Vec<_> = self.0.iter().filter(|row| row.starts_with(key)).collect();
+        match found.as_slice() {
+            [row] => row[key.len()..].to_vec(),
+            rows => panic!("{} rows begin with {key:?}", rows.len()),
+        }
+    }
+
+    /// The first cells of all rows.
+    ///
+    /// # Panics
+    /// When a row has fewer, or two begin with the same.
+    #[must_use]
+    pub fn keys(&self, cells: usize) -> BTreeSet<Vec<String>> {
+        let keys: BTreeSet<_> = self.0.iter().map(|row| row[..cells].to_vec()).collect();
+        assert_eq!(keys.len(), self.0.len(), "two rows begin with the same");
+        keys
+    }
+}
+
 /// The server that the suites pass against, over HTTP on loopback. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Fixture {

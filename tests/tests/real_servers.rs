@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 
 use ringfence_tests::behind::{Gateway, Group, Speaks, path};
-use ringfence_tests::conformance::{Suite, Summary, server};
+use ringfence_tests::conformance::{Suite, Summary, Table, server};
 use ringfence_tests::relay::free_port;
+use ringfence_tests::repository;
 use serde_json::{Value, json};
 
 /// What is the door's own, whatever server is behind it.
@@ -53,10 +54,12 @@ fn outcomes(summary: &Summary) -> BTreeMap<&str, bool> {
     summary.scored.iter().map(|(name, checks)| (name.as_str(), passed(checks))).collect()
 }
 
-fn same(speaks: &Speaks, tool: &str, arguments: &Value, answers: &str) {
+/// What is found of a server is the same with the gateway and without it, and what the page says of it.
+fn same(name: &str, speaks: &Speaks, tool: &str, arguments: &Value, answers: &str) {
     let without = without(speaks);
     let gateway = Gateway::start(speaks);
     let with = find(gateway.url());
+    let mut told = Vec::new();
     for (mut without, mut with) in without.into_iter().zip(with) {
         if let Some(door) = with.scored.remove(DOOR) {
             assert!(door.iter().all(|(_, outcome)| outcome == "SUCCESS"), "{door:?}");
@@ -69,7 +72,10 @@ fn same(speaks: &Speaks, tool: &str, arguments: &Value, answers: &str) {
         let passed = without.scored.values().flatten().filter(|(_, o)| o == "SUCCESS").count();
         assert!(passed >= 3, "the suite reached the server: {without:?}");
         assert_eq!(outcomes(&with), outcomes(&without));
+        told.push(format!("{} of {}", with.passed(), with.scored.len()));
     }
+    let row = Table::read("| server |").of(&[format!("`{name}`")]);
+    assert_eq!(row[1..], told, "docs/conformance.md is another");
     let arguments = arguments.to_string();
     let project = gateway.folder().display().to_string();
     let arguments = serde_json::from_str(&arguments.replace("{project}", &project));
@@ -91,26 +97,32 @@ fn server_everything_is_the_same_through_the_gateway() {
     let mut words = vec!["/usr/bin/env".to_owned(), "PORT={port}".to_owned()];
     words.extend(node("server-everything/dist/index.js", &["streamableHttp"]));
     let arguments = json!({ "message": "hello" });
-    same(&Speaks::Http(words), "echo", &arguments, "Echo: hello");
+    same("server-everything", &Speaks::Http(words), "echo", &arguments, "Echo: hello");
 }
 
 #[test]
 fn server_filesystem_is_the_same_through_the_gateway() {
     let words = Speaks::Stdio(node("server-filesystem/dist/index.js", &["{project}"]));
     let arguments = json!({ "path": "{project}/seen.txt" });
-    same(&words, "read_text_file", &arguments, "seen through the gateway");
+    same("server-filesystem", &words, "read_text_file", &arguments, "seen through the gateway");
 }
 
 #[test]
 fn server_memory_is_the_same_through_the_gateway() {
     let words = Speaks::Stdio(node("server-memory/dist/index.js", &[]));
-    same(&words, "read_graph", &json!({}), "entities");
+    same("server-memory", &words, "read_graph", &json!({}), "entities");
 }
 
 #[test]
 fn mcp_server_git_is_the_same_through_the_gateway() {
     let words = Speaks::Stdio(vec![path("python/bin/mcp-server-git")]);
-    same(&words, "git_status", &json!({ "repo_path": "{project}" }), "On branch main");
+    same(
+        "mcp-server-git",
+        &words,
+        "git_status",
+        &json!({ "repo_path": "{project}" }),
+        "On branch main",
+    );
 }
 
 #[test]
@@ -118,7 +130,7 @@ fn mcp_server_time_is_the_same_through_the_gateway() {
     let zone = ["--local-timezone".to_owned(), "UTC".to_owned()];
     let words = [&[path("python/bin/mcp-server-time")], &zone[..]].concat();
     let arguments = json!({ "timezone": "Europe/Zurich" });
-    same(&Speaks::Stdio(words), "get_current_time", &arguments, "is_dst");
+    same("mcp-server-time", &Speaks::Stdio(words), "get_current_time", &arguments, "is_dst");
 }
 
 /// A server of three lines with PyPI's `fastmcp`.
@@ -136,5 +148,22 @@ server.run(transport='http', host='127.0.0.1', port=int(sys.argv[1]), show_banne
 #[test]
 fn a_fastmcp_server_is_the_same_through_the_gateway() {
     let words = [&path("python/bin/python"), "-c", FASTMCP, "{port}"].map(str::to_owned);
-    same(&Speaks::Http(words.into()), "add", &json!({ "a": 19, "b": 23 }), "42");
+    same("fastmcp", &Speaks::Http(words.into()), "add", &json!({ "a": 19, "b": 23 }), "42");
+}
+
+#[test]
+fn conformance_page_names_the_servers_that_are_installed() {
+    let read = |file: &str| {
+        let file = repository().join("xtask/tools").join(file);
+        std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+    };
+    let (npm, python) = (read("package.json"), read("requirements.txt"));
+    let table = Table::read("| server |");
+    assert_eq!(table.keys(1).len(), 6);
+    for row in table.keys(2) {
+        let (name, version) = (row[0].trim_matches('`'), &row[1]);
+        let pinned = python.contains(&format!("\n{name}=={version}"))
+            || npm.contains(&format!("/{name}\": \"{version}\""));
+        assert!(pinned, "{name} {version} is not what xtask/tools installs");
+    }
 }
