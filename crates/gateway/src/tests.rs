@@ -4,9 +4,11 @@
 mod approvals;
 mod budget;
 mod doors;
+mod follow;
 mod hostile;
 mod many;
 mod memory;
+mod news;
 mod pins;
 mod rounds;
 mod rules;
