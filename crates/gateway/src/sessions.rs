@@ -223,3 +223,81 @@ impl Client for Ear {
         Box::pin(std::future::ready(Err(RpcError::new(code::METHOD_NOT_FOUND, words))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use ringfence_mcp::{Answer, Boxed, Client, Party};
+    use serde_json::{Value, json};
+
+    use super::{ENDED, Ear, Sessions, UPDATED, WAITING};
+
+    struct Stream(Mutex<Vec<Value>>, &'static str);
+    impl Client for Stream {
+        fn capabilities(&self) -> &Value {
+            &Value::Null
+        }
+        fn party(&self) -> Party {
+            Party::Caller { principal: None, session: Some(self.1.into()) }
+        }
+        fn notify<'a>(&'a self, _method: &'a str, params: Option<Value>) -> Boxed<'a, ()> {
+            self.0.lock().unwrap().push(params.unwrap_or_default());
+            Box::pin(std::future::ready(()))
+        }
+        fn ask<'a>(&'a self, _method: &'a str, _params: Option<Value>) -> Boxed<'a, Answer> {
+            Box::pin(std::future::ready(Ok(Value::Null)))
+        }
+    }
+
+    fn stream(session: &'static str) -> (Arc<Stream>, Arc<dyn Client>) {
+        let stream = Arc::new(Stream(Mutex::default(), session));
+        (Arc::clone(&stream), stream)
+    }
+
+    #[tokio::test]
+    async fn updates_wait_for_a_stream_each_once_and_so_many() {
+        let party = Party::Unknown;
+        let ear = Arc::new(Ear { party, heard: Mutex::default() });
+        let update = |n: usize| Some(json!({ "uri": format!("x:{n}") }));
+        for n in [0, 0, 1, 0].into_iter().chain(2..WAITING + 9) {
+            ear.notify(UPDATED, update(n)).await;
+        }
+        // It hears nothing else.
+        ear.notify("notifications/message", update(0)).await;
+        assert!(ear.ask("roots/list", None).await.is_err());
+        let (first, client) = stream("one");
+        let (attached, missed) = ear.attach(&client);
+        assert_eq!(missed.len(), WAITING);
+        attached.tell(missed).await;
+        ear.notify(UPDATED, update(0)).await;
+        assert_eq!(first.0.lock().unwrap().len(), WAITING + 1);
+        // Another stream takes over; the end of the first changes nothing.
+        let (second, client) = stream("one");
+        let (_attached, missed) = ear.attach(&client);
+        assert!(missed.is_empty());
+        drop(attached);
+        ear.notify(UPDATED, update(0)).await;
+        assert_eq!(first.0.lock().unwrap().len(), WAITING + 1);
+        assert_eq!(second.0.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_session_that_has_ended_is_not_begun_again() {
+        let sessions = Sessions::default();
+        let server = ringfence_bundle::ServerId::parse("s").unwrap();
+        let ((_, one), (_, two)) = (stream("one"), stream("two"));
+        let kept = sessions.of(one.as_ref(), &server).expect("control");
+        assert!(Arc::ptr_eq(&kept, &sessions.of(one.as_ref(), &server).unwrap()));
+        sessions.end("one");
+        assert!(sessions.of(one.as_ref(), &server).is_none());
+        assert!(sessions.of(two.as_ref(), &server).is_some());
+        assert!(sessions.of(&ringfence_mcp::Nobody, &server).is_none());
+        assert_eq!(Arc::strong_count(&kept), 1, "nothing else holds it");
+        // It is forgotten in time.
+        for n in 0..ENDED {
+            sessions.end(&n.to_string());
+        }
+        assert_eq!(sessions.lock().ended.len(), ENDED);
+    }
+}
