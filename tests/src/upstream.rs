@@ -26,7 +26,7 @@ impl Seen {
 }
 
 /// How the server behaves.
-type Answer = dyn Fn(&Seen, &Value) -> String + Send + Sync;
+type Answer = dyn Fn(&Seen, &Value) -> Vec<u8> + Send + Sync;
 
 /// The server. It ends with the test's process.
 pub struct Upstream {
@@ -152,6 +152,19 @@ impl Upstream {
         })
     }
 
+    /// A server that behaves until a tool is called, and answers that with these bytes, made for the id
+    /// that was asked with.
+    #[must_use]
+    pub fn answering(calls: impl Fn(&Value) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        Self::sending(move |seen, message| {
+            if message["method"] == "tools/call" {
+                calls(&message["id"])
+            } else {
+                well_behaved(seen, message).into_bytes()
+            }
+        })
+    }
+
     /// A server that takes connections and never says a word.
     #[must_use]
     pub fn silent() -> Self {
@@ -162,9 +175,13 @@ impl Upstream {
         })
     }
 
+    fn with(answer: impl Fn(&Seen, &Value) -> String + Send + Sync + 'static) -> Self {
+        Self::sending(move |seen, message| answer(seen, message).into_bytes())
+    }
+
     /// # Panics
     /// When loopback cannot be listened on.
-    fn with(answer: impl Fn(&Seen, &Value) -> String + Send + Sync + 'static) -> Self {
+    fn sending(answer: impl Fn(&Seen, &Value) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback can be listened on");
         let address = listener.local_addr().expect("a bound socket has an address");
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -255,7 +272,7 @@ fn serve(stream: TcpStream, log: &Mutex<Vec<Seen>>, answer: &Answer) {
     let reply = if seen.line.starts_with("POST") {
         answer(&seen, &serde_json::from_str(&seen.body).unwrap_or(Value::Null))
     } else {
-        http("405 Method Not Allowed", "", "")
+        http("405 Method Not Allowed", "", "").into_bytes()
     };
-    let _ = (&stream).write_all(reply.as_bytes());
+    let _ = (&stream).write_all(&reply);
 }

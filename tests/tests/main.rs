@@ -65,6 +65,7 @@ mod redteam_raw_network;
 mod redteam_requests;
 mod redteam_resolve;
 mod redteam_secrets;
+mod redteam_slow;
 mod redteam_spend;
 mod redteam_terminal;
 mod redteam_tools;

@@ -5,6 +5,7 @@ mod aggregated;
 mod compact;
 mod hello;
 mod leases;
+mod levels;
 mod many;
 mod merged;
 mod names;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ringfence_mcp::{DoorBody, DoorOptions, HttpDoor, HttpRefusal, route};
+use ringfence_mcp::{Carrier, DoorBody, DoorOptions, HttpDoor, HttpRefusal, route};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -58,8 +58,11 @@ impl Gateway {
             let Some((stream, place)) = accepted else { continue };
             let doors = Arc::clone(&doors);
             connections.spawn(async move {
-                let service = hyper::service::service_fn(move |request| {
+                let carrier = Carrier::new();
+                let mark = carrier.mark();
+                let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
                     let doors = Arc::clone(&doors);
+                    request.extensions_mut().insert(mark.clone());
                     async move { Ok::<_, Infallible>(answer(&doors, request).await) }
                 });
                 // Errors of a connection are the agent's own.
@@ -69,7 +72,7 @@ impl Gateway {
                     .max_buf_size(HEAD)
                     .serve_connection(TokioIo::new(stream), service)
                     .await;
-                drop(place);
+                drop((place, carrier));
             });
         }
         drop(listener);

@@ -6,6 +6,7 @@ mod budget;
 mod doors;
 mod follow;
 mod hostile;
+mod lists;
 mod many;
 mod memory;
 mod news;

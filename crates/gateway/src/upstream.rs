@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_bundle::{Server, ServerId, ToolPins, Transport, json_digest};
 use ringfence_mcp::{
-    Client, Listening, Opening, Party, Reply, RpcError, Upstream, UpstreamError, Wanted,
+    Client, Listening, Opening, Party, Reply, RpcError, Share, Upstream, UpstreamError, Wanted,
     with_log_level,
 };
 use serde_json::{Value, json};
@@ -57,6 +57,8 @@ struct Slot {
     /// What it first said of itself: shown all through the run.
     hello: Mutex<Option<Value>>,
     failures: AtomicU32,
+    /// What it may take of the memory for replies, over whatever connection.
+    replies: Share,
     state: tokio::sync::Mutex<State>,
 }
 
@@ -116,6 +118,7 @@ impl Table {
             live: Mutex::default(),
             hello: Mutex::default(),
             failures: AtomicU32::new(0),
+            replies: Share::default(),
             state: tokio::sync::Mutex::new(State {
                 generation: 0,
                 opening: Opening::Handshake,
@@ -356,7 +359,7 @@ impl Table {
             let error = UpstreamError::Down { reason: reason.clone(), detail: reason };
             return Err(Failure::Unsent(error));
         }
-        match self.connect(server, &slot.transport, &mut state.opening).await {
+        match self.connect(server, &slot.transport, &slot.replies, &mut state.opening).await {
             Ok((upstream, veil, authority, process)) => {
                 self.learnt(server, None);
                 let (guard, fate) = process.unzip();

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use crate::{HeaderParam, Revision, RpcError, code};
+use crate::{HeaderParam, Held, Revision, RpcError, code};
 
 /// What a backend says to a request: the JSON-RPC `result`, or an error.
 pub type Answer = Result<Value, RpcError>;
@@ -61,6 +61,11 @@ pub trait Client: Send + Sync + 'static {
     /// Whose it is: nobody else is asked what a server asks about its requests.
     fn party(&self) -> Party {
         Party::Unknown
+    }
+
+    /// Keeps what stands for the memory of a reply until this client has its answer.
+    fn keep(&self, held: Held) {
+        drop(held);
     }
 
     /// Passes on a notification that belongs to this request or stream. Waits while the client reads
@@ -196,7 +201,14 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// A session or connection has ended: whatever was kept for it can go.
+    /// Nothing carries a session any more, and its client has not come back for a while: what ends
+    /// with a connection ends. It may come back all the same.
+    fn away(&self, session: &str) {
+        let _ = session;
+    }
+
+    /// A session or connection has ended: whatever was kept for it can go. Told again when a
+    /// request of it ends later.
     fn ended(&self, session: &str) {
         let _ = session;
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod body;
+mod carrier;
 mod incoming;
 pub(crate) mod judge;
 pub(crate) mod listen;
@@ -25,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::envelope::response;
-use crate::exchange::Driver;
+use crate::exchange::{Driver, Exchange};
 use crate::http_client::{SESSION, VERSION};
 use crate::parked::{Parked, Size};
 use crate::role::CANCELLED;
@@ -37,6 +38,7 @@ use session::Session;
 use sessions::Sessions;
 
 pub use body::DoorBody;
+pub use carrier::{Carrier, Mark};
 pub use judge::{HttpRefusal, route};
 pub use options::{Bearer, DoorOptions};
 
@@ -63,6 +65,8 @@ struct Came<'h> {
     headers: &'h HeaderMap,
     principal: Option<Arc<str>>,
     size: Size,
+    /// The connection that it came over, where the listener says so.
+    mark: Option<Mark>,
 }
 
 static DOORS: AtomicU64 = AtomicU64::new(1);
@@ -132,8 +136,9 @@ impl Inner {
         let (parts, body) = request.into_parts();
         judge::head(&parts, &self.options)?;
         let headers = &parts.headers;
+        let mark = parts.extensions.get::<Mark>().cloned();
         let principal = judge::principal(headers, self.options.bearer.as_deref())?;
-        let mut came = Came { headers, principal, size: Size::default() };
+        let mut came = Came { headers, principal, size: Size::default(), mark };
         match parts.method {
             Method::POST => {}
             Method::DELETE => {
@@ -214,7 +219,7 @@ impl Inner {
     }
 
     /// The session that the headers name, of this server and this principal alone.
-    fn session(&self, came: &Came<'_>) -> Result<Arc<Session>, HttpRefusal> {
+    fn session(self: &Arc<Self>, came: &Came<'_>) -> Result<Arc<Session>, HttpRefusal> {
         let named = judge::text(came.headers, &SESSION)?.ok_or(HttpRefusal::new(
             StatusCode::BAD_REQUEST,
             "the header Mcp-Session-Id is missing",
@@ -223,6 +228,7 @@ impl Inner {
             .sessions
             .find(named, came.principal.as_deref())
             .ok_or(HttpRefusal::new(StatusCode::NOT_FOUND, "there is no such session"))?;
+        self.carried(&session, came.mark.as_ref());
         // What counts is the session's own; the header must be one that could be agreed on
         // (2025-11-25, transports, protocol version header).
         match judge::text(came.headers, &VERSION)?.map(Revision::parse) {
@@ -275,6 +281,16 @@ fn empty(status: StatusCode) -> Response<DoorBody> {
     let mut response = Response::new(DoorBody::whole(Bytes::new()));
     *response.status_mut() = status;
     response
+}
+
+/// The answer of an exchange.
+fn answered_by(
+    exchange: &Exchange,
+    status: StatusCode,
+    id: &Id,
+    answer: &Answer,
+) -> Response<DoorBody> {
+    json_response(status, exchange.outgoing(response(Some(id), answer)))
 }
 
 fn answered(status: StatusCode, id: Option<&Id>, answer: &Answer) -> Response<DoorBody> {

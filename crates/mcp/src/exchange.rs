@@ -12,7 +12,7 @@ pub(crate) mod rounds;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,8 +21,9 @@ use serde_json::{Map, Value, json};
 
 use crate::door::answer::cancelled;
 use crate::envelope::call;
+use crate::replies::outgoing;
 use crate::role::CANCELLED;
-use crate::{Answer, Boxed, Client, Party, RpcError, code};
+use crate::{Answer, Boxed, Client, Held, Party, RpcError, code};
 
 pub(crate) use hears::{Hears, LEVELS, tagged};
 use outbox::{Outbox, Taken};
@@ -63,6 +64,8 @@ pub(crate) struct Exchange {
     /// Messages have a way to the client beside the answer.
     streams: bool,
     outbox: Outbox,
+    /// What its answer takes in memory.
+    held: Mutex<Vec<Held>>,
 }
 
 impl Exchange {
@@ -73,7 +76,15 @@ impl Exchange {
         hears: Hears,
         streams: bool,
     ) -> Arc<Self> {
-        Arc::new(Self { party, capabilities, asking, hears, streams, outbox: Outbox::default() })
+        Arc::new(Self {
+            party,
+            capabilities,
+            asking,
+            hears,
+            streams,
+            outbox: Outbox::default(),
+            held: Mutex::default(),
+        })
     }
 
     /// What comes next for the reader of this number.
@@ -151,6 +162,12 @@ impl Exchange {
         self.outbox.taken().await;
     }
 
+    /// Its last message on its way out, with what is held for it.
+    pub(crate) fn outgoing(&self, text: Vec<u8>) -> Bytes {
+        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        outgoing(text, held)
+    }
+
     /// Says something whether or not the client wants to hear of it. False when it did not get
     /// into the queue and will not.
     pub(crate) async fn say(&self, text: Vec<u8>) -> bool {
@@ -221,6 +238,10 @@ impl Client for Exchange {
 
     fn party(&self) -> Party {
         self.party.clone()
+    }
+
+    fn keep(&self, held: Held) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).push(held);
     }
 
     fn notify<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, ()> {

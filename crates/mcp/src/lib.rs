@@ -19,6 +19,7 @@ mod http_client;
 mod lines;
 pub mod oauth;
 mod parked;
+mod replies;
 mod revision;
 mod role;
 mod serve_stdio;
@@ -29,9 +30,10 @@ mod upstream;
 
 pub use backend::{Answer, Asker, Backend, Boxed, Client, Listening, Nobody, Party, Wanted};
 pub use client::HttpClient;
-pub use door::{Bearer, DoorBody, DoorOptions, HttpDoor, HttpRefusal, route};
+pub use door::{Bearer, Carrier, DoorBody, DoorOptions, HttpDoor, HttpRefusal, Mark, route};
 pub use envelope::{EnvelopeError, Id, Message, RpcError, code};
 pub use header_params::HeaderParam;
+pub use replies::{Held, Replies, Share};
 pub use revision::Revision;
 pub use serve_stdio::serve_stdio;
 pub use upstream::{

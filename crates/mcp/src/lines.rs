@@ -1,9 +1,9 @@
 //! MCP over a pair of byte streams, one JSON text a line, from a server that is not trusted to keep to it.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::model::{JsonRpcMessage, RequestId};
@@ -13,15 +13,18 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::replies::{BEGUN, REST};
 use crate::role::{RawClient, Reply};
 use crate::upstream::UpstreamLimits;
 use crate::upstream::desk::Desk;
+use crate::upstream::exchange::Exchange;
 use crate::upstream::listener::Listener;
 use crate::upstream::mailbox::Told;
 use crate::upstream::questions::{Answering, Question};
-use crate::{Answer, Boxed, Id, Message, envelope, strict};
+use crate::{Answer, Boxed, Held, Id, Message, envelope, strict};
 
 /// Why a connection ended, for whoever finds it ended.
 pub(crate) type Ended = Arc<OnceLock<String>>;
@@ -35,6 +38,10 @@ const ANSWERS: usize = 64;
 pub(crate) struct Lines<R, W> {
     read: BufReader<R>,
     line: Vec<u8>,
+    /// All of it is there.
+    whole: bool,
+    /// The room for one that is long, and when the rest of it must be there.
+    begun: Option<(Held, Instant)>,
     /// Read, and not handed on yet.
     read_ahead: VecDeque<RxJsonRpcMessage<RawClient>>,
     writer: Arc<Writer<W>>,
@@ -51,12 +58,12 @@ struct Writer<W> {
     /// The server does not read, so that nothing more is heard of it either.
     given_up: CancellationToken,
     /// Requests that have no answer yet.
-    asked: std::sync::Mutex<HashSet<RequestId>>,
+    asked: std::sync::Mutex<HashMap<RequestId, Option<Weak<Exchange>>>>,
     ended: Ended,
 }
 
 impl<W: AsyncWrite + Send + Unpin + 'static> Writer<W> {
-    fn asked(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
+    fn asked(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, Option<Weak<Exchange>>>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,6 +135,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
         Self {
             read: BufReader::new(read),
             line: Vec::new(),
+            whole: false,
+            begun: None,
             read_ahead: VecDeque::new(),
             writer: Arc::new(writer),
             desk,
@@ -144,8 +153,16 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
     /// Reads on until a whole line is in `self.line`. False when there will be none. Dropping the
     /// future loses nothing: what was read stands in `self.line`.
     async fn read_line(&mut self) -> bool {
+        if self.whole {
+            return true;
+        }
         loop {
-            let available = match self.read.fill_buf().await {
+            if self.line.len() > BEGUN && self.begun.is_none() {
+                let held = self.desk.replies.begun(self.limits).await;
+                self.begun = Some((held, Instant::now() + REST));
+            }
+            let due = self.begun.as_ref().map(|(_, due)| *due);
+            let available = match in_time(due, self.read.fill_buf()).await {
                 Ok(available) => available,
                 Err(error) => {
                     let why = format!("its output cannot be read: {}", error.kind());
@@ -164,6 +181,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
             self.line.extend_from_slice(&available[..take]);
             self.read.consume(take);
             if newline.is_some() {
+                self.whole = true;
                 return true;
             }
         }
@@ -171,7 +189,16 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
 
     /// Sorts the messages of a line: answers go on to the loop, everything else to the desk, in the
     /// order in which it was said.
-    fn sort_line(&mut self) {
+    async fn sort_line(&mut self) {
+        if let Some((held, due)) = self.begun.take() {
+            // Nothing is waited for: there is more room already than it takes.
+            let held = self.desk.replies.whole(&self.line, Some(held)).await;
+            self.begun = held.map(|held| (held, due));
+        } else if let Some(held) = self.desk.replies.whole(&self.line, None).await {
+            self.begun = Some((held, Instant::now()));
+        }
+        self.whole = false;
+        let mut held = self.begun.take().map(|(held, _)| held);
         let found = messages(&self.line, self.limits).unwrap_or_default();
         if found.is_empty() && !self.line.trim_ascii().is_empty() {
             self.junk += 1;
@@ -189,7 +216,10 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
                 Message::Response { id: None, .. } => self.desk.stray_answer(),
                 Message::Response { id: Some(id), answer } => {
                     let id = request_id(id);
-                    if self.writer.asked().remove(&id) {
+                    if let Some(on) = self.writer.asked().remove(&id) {
+                        if let Some(exchange) = on.and_then(|on| on.upgrade()) {
+                            exchange.keep(held.take());
+                        }
                         self.read_ahead.push_back(match answer {
                             Ok(result) => JsonRpcMessage::response(Reply(result), id),
                             Err(error) => JsonRpcMessage::error(error.into_model(), Some(id)),
@@ -218,7 +248,8 @@ where
     ) -> impl Future<Output = Result<(), std::io::Error>> + Send + 'static {
         match &item {
             JsonRpcMessage::Request(request) => {
-                self.writer.asked().insert(request.id.clone());
+                let on = request.request.carried::<Weak<Exchange>>().cloned();
+                self.writer.asked().insert(request.id.clone(), on);
                 if let Some(listener) = request.request.carried::<Arc<Listener>>() {
                     self.desk.subscribed(from_request_id(&request.id), listener);
                 }
@@ -249,7 +280,7 @@ where
             if !read {
                 break;
             }
-            self.sort_line();
+            self.sort_line().await;
             if self.junk > self.limits.junk {
                 self.end(format!("it wrote {} lines that are not MCP messages", self.junk));
                 break;
@@ -266,6 +297,19 @@ where
             Some(mut write) => write.shutdown().await,
             None => Ok(()),
         }
+    }
+}
+
+/// Waits no longer than that.
+async fn in_time<T>(
+    due: Option<Instant>,
+    read: impl Future<Output = std::io::Result<T>>,
+) -> std::io::Result<T> {
+    match due {
+        None => read.await,
+        Some(due) => tokio::time::timeout_at(due, read)
+            .await
+            .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())),
     }
 }
 

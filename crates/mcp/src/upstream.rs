@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use crate::exchange::LEVELS;
 use crate::http_client::Http;
 use crate::revision::{META_LOG, address};
-use crate::{Client, Party, Revision, RpcError, code};
+use crate::{Client, Party, Revision, RpcError, Share, code};
 
 pub use desk::Unheard;
 pub use error::UpstreamError;
@@ -59,7 +59,8 @@ impl std::fmt::Debug for Upstream {
 }
 
 impl Upstream {
-    /// Connects to a server over its stdin and stdout. Ends when `timeout` has passed.
+    /// Connects to a server over its stdin and stdout, with this share of the memory for replies. Ends
+    /// when `timeout` has passed.
     ///
     /// # Errors
     /// [`UpstreamError`].
@@ -67,10 +68,11 @@ impl Upstream {
         stdout: impl AsyncRead + Send + Unpin + 'static,
         stdin: impl AsyncWrite + Send + Unpin + 'static,
         limits: UpstreamLimits,
+        replies: Share,
         opening: Opening,
         timeout: Duration,
     ) -> Result<Self, UpstreamError> {
-        let desk = Arc::<Desk>::default();
+        let desk = Desk::with(replies);
         let (pipe, running) = Pipe::new(stdout, stdin, limits, &desk);
         let link = Link::new(Wire::Pipe(pipe), desk);
         let (revision, hello) = link.begin_stdio(opening, timeout).await?;
@@ -87,7 +89,7 @@ impl Upstream {
         limits: UpstreamLimits,
         timeout: Duration,
     ) -> Result<Self, UpstreamError> {
-        let desk = Arc::<Desk>::default();
+        let desk = Desk::with(options.replies.clone());
         let http = Http::new(url, options, limits, Arc::clone(&desk))?;
         let link = Link::new(Wire::Http(http), desk);
         let (revision, hello) = link.begin_http(options.prefer.as_ref(), timeout).await?;

@@ -9,7 +9,7 @@ use ringfence_mcp::{
 use ringfence_policy::Layer;
 use serde_json::{Map, Value, json};
 
-use super::many::Many;
+use super::many::{LEVEL, Many};
 use super::merged::{self, Kind};
 use super::{names, own};
 use crate::call::JudgedRequest;
@@ -51,7 +51,7 @@ impl Aggregated {
                 self.addressed(asker, client, method, params).await
             }
             "completion/complete" => self.complete(asker, client, params).await,
-            "logging/setLevel" => self.level(asker, client, params).await,
+            LEVEL => self.level(asker, client, params).await,
             _ => {
                 let request = JudgedRequest::from_door(method, params);
                 let rule = format!("{}: no method of this door", crate::tools::shown(method));
@@ -77,7 +77,12 @@ impl Aggregated {
         } else {
             Vec::new()
         };
-        Ok(page(&offered, after, own, PAGE, PAGE_BYTES))
+        let first = after.is_none();
+        let mut page = page(&offered, after, own, PAGE, PAGE_BYTES);
+        if first && let Some(missing) = own::missing(&offered.missing) {
+            page["_meta"] = json!({ "ringfence": missing });
+        }
+        Ok(page)
     }
 
     async fn call(&self, asker: &Asker, client: &Arc<dyn Client>, params: Option<Value>) -> Answer {
@@ -208,7 +213,7 @@ impl Aggregated {
         self.pass(asker, client, &server, request).await
     }
 
-    /// How much every server that may be told so is to log. One that cannot be reached logs nothing.
+    /// How much every server that may be told so is to log. One that comes up later is told then.
     async fn level(
         &self,
         asker: &Asker,
@@ -216,20 +221,28 @@ impl Aggregated {
         params: Option<Value>,
     ) -> Answer {
         let selection = self.many.selection(asker);
-        let mut told = None;
+        let (mut told, mut up) = (None, Vec::new());
         for (server, methods) in self.many.lists(&selection) {
-            if methods.iter().any(|method| method == "logging/setLevel")
-                && self.many.gateway.is_up(&server).is_some()
+            if methods.iter().any(|method| method == LEVEL)
+                && let Some(generation) = self.many.gateway.is_up(&server)
             {
-                let request = JudgedRequest::from_door("logging/setLevel", params.clone());
-                told = Some(self.many.call(asker, client, &server, request).await);
+                let request = JudgedRequest::from_door(LEVEL, params.clone());
+                let caller = self.many.caller(asker);
+                told = Some(self.many.gateway.call(&caller, client, &server, request).await);
+                up.push((server, generation));
+            }
+        }
+        if let (Some(session), None | Some(Ok(_))) = (&asker.session, &told) {
+            self.many.levels.set(session, params.clone());
+            for (server, generation) in up {
+                self.many.levels.told(Some(session), &server, generation);
             }
         }
         match told {
             Some(Err(error)) => Err(error.to_rpc()),
             Some(Ok(_)) => Ok(json!({})),
             None => {
-                let request = JudgedRequest::from_door("logging/setLevel", params);
+                let request = JudgedRequest::from_door(LEVEL, params);
                 self.many
                     .judged(asker, &request, "no server that may be told so is running")
                     .await?;
@@ -280,6 +293,10 @@ impl Backend for Aggregated {
         wanted: Wanted,
     ) -> Boxed<'a, Result<Listening, RpcError>> {
         Box::pin(self.many.listen(asker, client, wanted, true))
+    }
+
+    fn away(&self, session: &str) {
+        self.many.away(session);
     }
 
     fn ended(&self, session: &str) {

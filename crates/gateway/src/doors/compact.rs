@@ -37,7 +37,7 @@ struct Made {
     selection: Selection,
     version: u64,
     /// Servers that gave no list then; they are asked again.
-    missing: bool,
+    missing: Vec<ServerId>,
     index: Arc<Index>,
 }
 
@@ -146,7 +146,7 @@ impl Compact {
                 None => return own::failed("\"server\" is no server's name"),
             },
         };
-        let index = self.index(asker).await;
+        let (index, missing) = self.index(asker).await;
         let query = query.get(..query.floor_char_boundary(QUERY)).unwrap_or_default();
         let (found, total) = index.search(query, server.as_ref(), limit);
         let row = |found: &Found<'_>| {
@@ -156,7 +156,12 @@ impl Compact {
             }
             row
         };
-        own::answer(&json!({ "tools": found.iter().map(row).collect::<Vec<_>>(), "total": total }))
+        let tools = found.iter().map(row).collect::<Vec<_>>();
+        let mut answer = json!({ "tools": tools, "total": total });
+        if let Some(missing) = own::missing(&missing) {
+            answer["missing"] = missing;
+        }
+        own::answer(&answer)
     }
 
     async fn describe(&self, asker: &Asker, arguments: Option<&Value>) -> Value {
@@ -164,7 +169,7 @@ impl Compact {
         let Some(names) = names.filter(|names| (1..=DESCRIBED).contains(&names.len())) else {
             return own::failed("\"names\" must be 1 to 20 names that tools_search gave");
         };
-        let index = self.index(asker).await;
+        let (index, _) = self.index(asker).await;
         let mut tools = Vec::new();
         for name in names {
             let name = name.as_str().unwrap_or_default();
@@ -180,28 +185,29 @@ impl Compact {
     }
 
     /// An index of what may be called now. Made anew when that has changed.
-    async fn index(&self, asker: &Asker) -> Arc<Index> {
+    /// With the servers that gave no list for it.
+    async fn index(&self, asker: &Asker) -> (Arc<Index>, Vec<ServerId>) {
         let selection = self.many.selection(asker);
         let gateway = &self.many.gateway;
         // Asks servers that were not asked yet or say that their tools changed.
         if let Some(index) = self.made(&selection) {
-            return index;
+            return (index, Vec::new());
         }
         let _turn = self.making.lock().await;
         if let Some(index) = self.made(&selection) {
-            return index;
+            return (index, Vec::new());
         }
         let mut offered = gateway.offered(&selection).await;
         if offered.version != gateway.catalog.version() {
             // Something was learnt on the way: now it is known.
             offered = gateway.offered(&selection).await;
         }
-        let (version, missing) = (offered.version, !offered.missing.is_empty());
+        let (version, missing) = (offered.version, offered.missing.clone());
         let made = tokio::task::spawn_blocking(move || Index::new(&offered.tools)).await;
         let index = Arc::new(made.unwrap_or_default());
-        let made = Made { selection, version, missing, index: Arc::clone(&index) };
+        let made = Made { selection, version, missing: missing.clone(), index: Arc::clone(&index) };
         *self.index.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
-        index
+        (index, missing)
     }
 
     /// The index made last, if it is still of what may be called.
@@ -210,7 +216,7 @@ impl Compact {
         let (index, version) = {
             let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
             let made = index.as_ref()?;
-            let fits = made.selection == *selection && !made.missing;
+            let fits = made.selection == *selection && made.missing.is_empty();
             fits.then(|| (Arc::clone(&made.index), made.version))?
         };
         (gateway.all_stand(selection) && gateway.catalog.version() == version).then_some(index)
@@ -244,6 +250,10 @@ impl Backend for Compact {
         wanted: Wanted,
     ) -> Boxed<'a, Result<Listening, RpcError>> {
         Box::pin(self.many.listen(asker, client, wanted, false))
+    }
+
+    fn away(&self, session: &str) {
+        self.many.away(session);
     }
 
     fn ended(&self, session: &str) {

@@ -1,9 +1,10 @@
 //! What the doors of many servers have in common: a selection for each connection, tools of the
 //! gateway's own, and a stream that says when the list is another.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ringfence_bundle::ServerId;
 use ringfence_mcp::{Asker, Client, Listening, RpcError, Wanted, code};
@@ -12,12 +13,17 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::leases::{Lease, Leases, TASK};
+use super::levels::Levels;
 use super::{hello, own};
 use crate::asked::PROGRESS;
 use crate::call::JudgedRequest;
 use crate::error::Error;
 use crate::{Caller, Gateway, Selection};
 
+/// How a client says how much it wants to be logged.
+pub(super) const LEVEL: &str = "logging/setLevel";
+/// How long a call waits for a server to take it.
+const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) const LIST_CHANGED: &str = "notifications/tools/list_changed";
 
 pub(super) struct Many {
@@ -25,9 +31,15 @@ pub(super) struct Many {
     caller: Caller,
     selection: Selection,
     leases: Leases,
+    pub(super) levels: Levels,
     /// Of connections that listen: told when their selection is another.
     streams: Mutex<HashMap<Arc<str>, watch::Sender<u64>>>,
+    /// Connections that lost their lease while they were away.
+    lost: Mutex<HashSet<Arc<str>>>,
 }
+
+/// Connections that are remembered so.
+const LOST: usize = 1024;
 
 /// Unique within the process, as the table of leases is.
 static LEASES: AtomicU64 = AtomicU64::new(1);
@@ -36,7 +48,15 @@ impl Many {
     pub(super) fn new(gateway: &Arc<Gateway>, caller: Caller, selection: Selection) -> Self {
         let leases = Leases::new(gateway.leases.clone());
         let gateway = Arc::clone(gateway);
-        Self { gateway, caller, selection, leases, streams: Mutex::default() }
+        Self {
+            gateway,
+            caller,
+            selection,
+            leases,
+            levels: Levels::default(),
+            streams: Mutex::default(),
+            lost: Mutex::default(),
+        }
     }
 
     /// Who asks, for the record.
@@ -234,10 +254,28 @@ impl Many {
         Some(streams.entry(Arc::clone(session)).or_insert_with(|| watch::channel(0).0).subscribe())
     }
 
+    /// A lease ends with the connection. Should its client come back, it is told.
+    pub(super) fn away(&self, session: &str) {
+        if self.leases.release(session) {
+            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            if lost.len() < LOST {
+                lost.insert(session.into());
+            }
+        }
+    }
+
+    /// Whether this connection lost a lease while it was away. Said once.
+    pub(super) fn has_lost(&self, session: Option<&Arc<str>>) -> bool {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        session.is_some_and(|session| lost.remove(session))
+    }
+
     pub(super) fn ended(&self, session: &str) {
         self.leases.release(session);
+        self.levels.ended(session);
         self.streams().remove(session);
         self.gateway.left(session);
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(session);
     }
 
     /// A client's notification: progress goes to the server that asked it, the rest to every selected
@@ -272,6 +310,43 @@ impl Many {
         server: &ServerId,
         request: JudgedRequest,
     ) -> Result<Value, Error> {
-        self.gateway.call(&self.caller(asker), client, server, request).await
+        let caller = self.caller(asker);
+        let call = self.gateway.call(&caller, client, server, request);
+        // The call may be what starts the server.
+        let result = {
+            let mut ups = self.gateway.ups();
+            let level = async {
+                loop {
+                    ups.borrow_and_update();
+                    self.level(asker, client, server).await;
+                    if ups.changed().await.is_err() {
+                        return std::future::pending().await;
+                    }
+                }
+            };
+            tokio::pin!(call);
+            tokio::select! {
+                biased;
+                result = &mut call => result,
+                () = level => call.await,
+            }
+        };
+        self.level(asker, client, server).await;
+        result
+    }
+
+    /// Tells a server that is up how much this connection wants it to log, unless it was told so.
+    pub(super) async fn level(&self, asker: &Asker, client: &Arc<dyn Client>, server: &ServerId) {
+        let Some(generation) = self.gateway.is_up(server) else { return };
+        let session = asker.session.as_ref();
+        let Some(params) = self.levels.untold(session, server, generation) else { return };
+        if self.gateway.methods(server).iter().any(|method| method == LEVEL) {
+            let request = JudgedRequest::from_door(LEVEL, params);
+            let caller = self.caller(asker);
+            let told = self.gateway.call(&caller, client, server, request);
+            // Whatever it says, it is not asked again; the record has it.
+            let _ = tokio::time::timeout(PATIENCE, told).await;
+        }
+        self.levels.told(session, server, generation);
     }
 }

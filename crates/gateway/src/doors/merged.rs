@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringfence_bundle::ServerId;
-use ringfence_mcp::{Answer, Asker, Boxed, Client, Listening, Party, RpcError, Wanted, code};
+use ringfence_mcp::{Answer, Asker, Boxed, Client, Held, Listening, Party, RpcError, Wanted, code};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -217,6 +217,10 @@ impl Client for Naming {
         self.client.party()
     }
 
+    fn keep(&self, held: Held) {
+        self.client.keep(held);
+    }
+
     fn notify<'a>(&'a self, method: &'a str, mut params: Option<Value>) -> Boxed<'a, ()> {
         if method == "notifications/resources/updated"
             && let Some(Value::String(uri)) = params.as_mut().and_then(|p| p.get_mut("uri"))
@@ -280,6 +284,9 @@ async fn pass(
     let mut streams: JoinSet<()> = JoinSet::new();
     // By the connection: one that ended is not heard again, its successor is.
     let mut heard: BTreeMap<ServerId, u64> = BTreeMap::new();
+    if many.has_lost(asker.session.as_ref()) && granted.tools {
+        client.notify(LIST_CHANGED, None).await;
+    }
     loop {
         up.borrow_and_update();
         for (server, methods) in many.lists(&many.selection(&asker)) {
@@ -296,6 +303,7 @@ async fn pass(
                 wanted.prompts = false;
                 wanted.resources = false;
             }
+            many.level(&asker, &client, &server).await;
             let client = naming(&client, &server, true);
             let (gateway, caller) = (Arc::clone(&many.gateway), many.caller(&asker));
             streams.spawn(async move {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringfence_bundle::{Id, Toolset};
+use ringfence_bundle::{Id, ServerId, Toolset};
 use serde_json::{Value, json};
 
 use crate::Selection;
@@ -109,6 +109,16 @@ pub(super) fn compact_tools() -> Vec<Value> {
             },
         }),
     ]
+}
+
+/// What a client is told of servers that gave no list of their tools. `None` when all did.
+pub(super) fn missing(servers: &[ServerId]) -> Option<Value> {
+    let names: Vec<_> = servers.iter().map(ServerId::as_str).collect();
+    (!names.is_empty()).then(|| {
+        let words =
+            format!("{} gave no list of tools: their tools are not shown", names.join(", "));
+        json!({ "missing": names, "message": words, "next": "ringfence report" })
+    })
 }
 
 /// A result with data.

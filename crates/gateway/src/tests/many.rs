@@ -95,10 +95,30 @@ async fn a_server_that_is_down_takes_nothing_away_from_the_others() {
     world.pipes.broken.store(true, Ordering::SeqCst);
     let door = Door::aggregated(&world, None);
     assert_eq!(door.names().await, ["pinned__echo"]);
+    // Who asks is told that there is more, and what is called of it fails with what is wrong.
+    let page = door.ask("tools/list", json!({})).await.unwrap();
+    assert_eq!(page["_meta"]["ringfence"]["missing"], json!(["down"]));
+    let few = Door::compact(&world, None);
+    let found = few.call("tools_search", json!({"query": "echo"})).await.unwrap();
+    assert_eq!(found["structuredContent"]["missing"]["missing"], json!(["down"]));
+    let words = |error: RpcError| (error.message, error.data.unwrap()["ringfence"].clone());
+    let (message, data) = words(door.call("down__echo", json!({})).await.unwrap_err());
+    assert!(message.contains("cannot be reached"), "{message}");
+    assert_eq!((&data["check"], &data["next"]), (&json!("upstream"), &json!("ringfence report")));
+    let through = json!({"name": "down__echo", "arguments": {}});
+    let (message, _) = words(few.call("tools_call", through).await.unwrap_err());
+    assert!(message.contains("cannot be reached"), "{message}");
+    assert!(!message.contains("/home/someone"), "the path is for the record: {message}");
     // The record has why, and a pinned server was not started for a list.
     let failed = world.journal.settled().into_iter().filter(|(_, result, _)| result == "failed");
     assert!(failed.count() >= 1);
-    assert_eq!(world.pipes.launches.load(Ordering::SeqCst), 1);
+    assert!(world.pipes.launches.load(Ordering::SeqCst) >= 1);
+    let events = world.journal.events.lock().unwrap().clone();
+    assert!(
+        events
+            .iter()
+            .all(|event| !matches!(event, Event::CallDecided { server, .. } if server == "pinned"))
+    );
     world.pipes.broken.store(false, Ordering::SeqCst);
     door.call("pinned__echo", json!({})).await.unwrap();
     let hello = door.ask("server/discover", json!({})).await.unwrap();
@@ -288,6 +308,28 @@ async fn a_lease_selects_for_one_connection_and_ends_with_it() {
     door.call(own[1], lease.clone()).await.unwrap();
     door.0.ended("one");
     assert!(book.held.lock().unwrap().is_empty());
+    // Also when nothing carries the connection any more, and not that of another.
+    door.call(own[1], lease.clone()).await.unwrap();
+    door.0.away("two");
+    assert_eq!(door.names().await, with_own(&["b"]));
+    door.0.away("one");
+    assert!(book.held.lock().unwrap().is_empty());
+    assert_eq!(door.names().await, with_own(&["a"]));
+    // Should it come back, it is told.
+    let ear = Arc::new(Ear::default());
+    let client = Arc::clone(&ear) as Arc<dyn Client>;
+    let wanted = || Wanted { tools: true, ..Wanted::default() };
+    for heard in [1, 1] {
+        let listening = door.0.listen(&door.1, &client, wanted()).await.unwrap();
+        let passing = tokio::spawn(listening.passing);
+        if ear.heard.lock().unwrap().is_empty() {
+            ear.told.notified().await;
+        }
+        tokio::task::yield_now().await;
+        passing.abort();
+        let _ = passing.await;
+        assert_eq!(ear.heard.lock().unwrap().len(), heard);
+    }
     second.call(own[1], lease.clone()).await.unwrap();
     assert_eq!(book.held.lock().unwrap().len(), 1);
     // Without the table there is no lease.
@@ -318,4 +360,62 @@ async fn a_stream_hears_of_a_lease() {
     assert!(events.iter().any(
         |event| matches!(event, Event::CallDecided { method, .. } if method == "subscriptions/listen")
     ));
+}
+
+#[tokio::test]
+async fn a_server_that_comes_up_later_is_told_how_much_to_log() {
+    let server = |name: &str| {
+        format!(
+            "[servers.{name}]\ntype = \"stdio\"\ncommand = \"unused\"\ntools = [\"echo\"]\nmethods = [\"logging/setLevel\"]\n"
+        )
+    };
+    let manifest = format!("version = 1\n{}{}", server("s"), server("b"));
+    let file = std::path::Path::new("ringfence.toml");
+    let (manifest, _) = ringfence_bundle::parse_manifest(file, &manifest, None).unwrap();
+    let machine = ringfence_policy::MachinePolicy::default();
+    let ruleset = ringfence_policy::Ruleset::compile(&machine, &manifest).unwrap();
+    let world = World::declared(manifest.servers, Arc::new(ruleset));
+    let door = Door::aggregated(&world, Some("one"));
+    let other = Door(Arc::clone(&door.0), asker(Some("two")));
+    let told = || {
+        let calls = world.tools.calls.lock().unwrap();
+        let levels = calls.iter().filter(|(method, _)| method == "logging/setLevel");
+        levels.map(|(_, params)| params.as_ref().unwrap()["level"].clone()).collect::<Vec<_>>()
+    };
+    // The control: without a level nobody is told anything.
+    other.call("s__echo", json!({})).await.unwrap();
+    assert!(told().is_empty());
+    world.kill().await;
+    assert_eq!(door.ask("logging/setLevel", json!({"level": "debug"})).await.unwrap(), json!({}));
+    assert!(told().is_empty(), "nobody is there");
+    for _ in 0..2 {
+        door.call("s__echo", json!({})).await.unwrap();
+        assert_eq!(told(), ["debug"], "once, when it is up");
+    }
+    // Anew when it is another process, and what it is now.
+    assert_eq!(door.ask("logging/setLevel", json!({"level": "error"})).await.unwrap(), json!({}));
+    assert_eq!(told(), ["debug", "error"]);
+    world.kill().await;
+    door.call("s__echo", json!({})).await.unwrap();
+    assert_eq!(told(), ["debug", "error", "error"]);
+    // Who listens has it told to what another client starts.
+    let ear = Arc::new(Ear::default());
+    let client = Arc::clone(&ear) as Arc<dyn Client>;
+    let wanted = Wanted { rest: true, ..Wanted::default() };
+    let listening = door.0.listen(&door.1, &client, wanted).await.unwrap();
+    let passing = tokio::spawn(listening.passing);
+    other.call("b__echo", json!({})).await.unwrap();
+    world.journal.until(|_| told().len() == 4).await;
+    passing.abort();
+    let _ = passing.await;
+    // It ends with the connection, and each is in the record.
+    door.0.ended("one");
+    door.call("b__echo", json!({})).await.unwrap();
+    assert_eq!(told().len(), 4);
+    let events = world.journal.events.lock().unwrap();
+    let decided = events.iter().filter(|event| {
+        matches!(event, Event::CallDecided { method, outcome: Outcome::Allowed, server, .. }
+            if method == "logging/setLevel" && server != "ringfence")
+    });
+    assert_eq!(decided.count(), 4);
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringfence_bundle::{ServerId, Template, Transport};
-use ringfence_mcp::{Authorize, HttpOptions, Opening, Upstream, UpstreamError, UpstreamLimits};
+use ringfence_mcp::{
+    Authorize, HttpOptions, Opening, Share, Upstream, UpstreamError, UpstreamLimits,
+};
 use ringfence_secrets::Secret;
 
 use super::Table;
@@ -44,11 +46,12 @@ impl Table {
         &self,
         server: &ServerId,
         transport: &Transport,
+        replies: &Share,
         opening: &mut Opening,
     ) -> Result<Made, Fallen> {
         match transport {
-            Transport::Http { url, headers } => self.http(server, url, headers).await,
-            Transport::Stdio { .. } => match self.stdio(server, *opening).await {
+            Transport::Http { url, headers } => self.http(server, url, headers, replies).await,
+            Transport::Stdio { .. } => match self.stdio(server, replies, *opening).await {
                 // Perhaps one that knows no handshake and ended when it was sent one.
                 Err(first)
                     if *opening == Opening::Handshake
@@ -57,7 +60,8 @@ impl Table {
                             UpstreamError::Closed { .. } | UpstreamError::Rpc(_)
                         ) =>
                 {
-                    let made = self.stdio(server, Opening::Stateless).await.map_err(|_| first)?;
+                    let made =
+                        self.stdio(server, replies, Opening::Stateless).await.map_err(|_| first)?;
                     *opening = Opening::Stateless;
                     Ok(made)
                 }
@@ -71,6 +75,7 @@ impl Table {
         server: &ServerId,
         url: &str,
         headers: &BTreeMap<String, Template>,
+        replies: &Share,
     ) -> Result<Made, Fallen> {
         let mut secrets: Vec<(String, Secret)> = Vec::new();
         let mut filled_headers = Vec::new();
@@ -88,7 +93,9 @@ impl Table {
             scrubber = Arc::new(Both(scrubber, Arc::clone(authority)));
         }
         let authorize = authority.clone().map(|authority| authority as Arc<dyn Authorize>);
-        let options = HttpOptions { headers: filled_headers, authorize, ..HttpOptions::default() };
+        let replies = replies.clone();
+        let options =
+            HttpOptions { headers: filled_headers, authorize, replies, ..HttpOptions::default() };
         let veil = Veil::new(scrubber, Some(url));
         let upstream =
             Upstream::http(url, &options, UpstreamLimits::default(), self.waits.connect).await;
@@ -98,7 +105,12 @@ impl Table {
         }
     }
 
-    async fn stdio(&self, server: &ServerId, opening: Opening) -> Result<Made, Fallen> {
+    async fn stdio(
+        &self,
+        server: &ServerId,
+        replies: &Share,
+        opening: Opening,
+    ) -> Result<Made, Fallen> {
         let launch = tokio::time::timeout(self.waits.connect, self.launcher.launch(server));
         let launched = launch
             .await
@@ -109,6 +121,7 @@ impl Table {
             launched.stdout,
             launched.stdin,
             UpstreamLimits::default(),
+            replies.clone(),
             opening,
             self.waits.connect,
         )

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfence_bundle::ServerId;
-use ringfence_mcp::{Answer, Boxed, Client, Party};
+use ringfence_mcp::{Answer, Boxed, Client, Held, Party};
 use serde_json::Value;
 
 use crate::asked::{Asked, Open};
@@ -59,6 +59,10 @@ impl Client for Shade {
 
     fn party(&self) -> Party {
         self.client.party()
+    }
+
+    fn keep(&self, held: Held) {
+        self.client.keep(held);
     }
 
     fn notify<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, ()> {

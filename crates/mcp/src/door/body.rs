@@ -141,11 +141,12 @@ impl Events {
 
     /// A message that was taken from the exchange already.
     pub(super) fn message(&mut self, text: &[u8]) {
-        let event = self.event(text);
+        let event = self.event(text, false);
         self.backlog.push_back(event);
     }
 
-    fn event(&self, text: &[u8]) -> Bytes {
+    /// The event that stands for a message; the last one takes what is held for the answer along.
+    fn event(&self, text: &[u8], last: bool) -> Bytes {
         let mut event = Vec::with_capacity(text.len() + 32);
         let named = match &self.of {
             Of::Session { session, stream } if session.resumes() => Some((session, stream.next())),
@@ -158,11 +159,13 @@ impl Events {
         event.extend_from_slice(b"data: ");
         event.extend_from_slice(text);
         event.extend_from_slice(b"\n\n");
-        let event = Bytes::from(event);
         if let Some((session, id)) = named {
             session.keep(id, &event);
         }
-        event
+        match &self.exchange {
+            Some((exchange, _)) if last => exchange.outgoing(event),
+            _ => event.into(),
+        }
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
@@ -178,7 +181,7 @@ impl Events {
                 self.alive.as_mut().reset(Instant::now() + ALIVE);
                 return Poll::Ready(Some(Bytes::from_static(b":\n\n")));
             }
-            Poll::Ready(Next::Message(text)) => return Poll::Ready(Some(self.event(&text))),
+            Poll::Ready(Next::Message(text)) => return Poll::Ready(Some(self.event(&text, false))),
             Poll::Ready(Next::Over) => {
                 self.over = true;
                 return Poll::Ready(None);
@@ -198,7 +201,7 @@ impl Events {
             return Poll::Ready(None);
         }
         let text = response(self.id.as_ref(), &answer);
-        Poll::Ready(Some(self.event(&text)))
+        Poll::Ready(Some(self.event(&text, true)))
     }
 }
 

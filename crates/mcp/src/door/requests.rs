@@ -8,7 +8,9 @@ use serde_json::{Map, Value};
 use super::answer::{self, Era};
 use super::body::{DoorBody, Events, Of};
 use super::session::{DECLARED, DECLARED_VALUES, Session};
-use super::{Came, HttpRefusal, Inner, answered, empty, event_response, judge, member};
+use super::{
+    Came, HttpRefusal, Inner, answered, answered_by, empty, event_response, judge, member,
+};
 use crate::exchange::rounds::Rounds;
 use crate::exchange::{Asking, Driver, Exchange, Hears, Next};
 use crate::http_client::{SESSION, VERSION};
@@ -163,6 +165,7 @@ impl Inner {
         let mut response = answered(StatusCode::OK, Some(&id), &answer);
         if answer.is_ok() {
             unopened.open();
+            self.carried(&session, came.mark.as_ref());
             response.headers_mut().insert(SESSION, header);
         }
         response
@@ -183,7 +186,7 @@ impl Inner {
             Hears::All,
             judge::accepts(came.headers, "text/event-stream"),
         );
-        let Some(slot) = session.begin(&id, &exchange) else {
+        let Some(slot) = session.begin(&id, &exchange, &self.backend) else {
             let words = "this id is already in flight, or too many requests are";
             return Ok(refused(&id, RpcError::new(code::INVALID_REQUEST, words)));
         };
@@ -208,7 +211,9 @@ impl Inner {
             exchange.poll_next(0, cx)
         });
         let of = match (first.await, kind) {
-            (Next::Done(answer), _) => return answered(status(era, &answer), Some(&id), &answer),
+            (Next::Done(answer), _) => {
+                return answered_by(&exchange, status(era, &answer), &id, &answer);
+            }
             (Next::Round(requests), Kind::Rounds(binding)) => {
                 self.go_on(driver, |_| {});
                 let answer = self.parked().park(&exchange, &binding, came.size, requests);
@@ -259,7 +264,9 @@ impl Inner {
             }
         };
         match next {
-            Next::Done(answer) => answered(status(Era::Stateless, &answer), Some(&id), &answer),
+            Next::Done(answer) => {
+                answered_by(&exchange, status(Era::Stateless, &answer), &id, &answer)
+            }
             Next::Round(requests) => {
                 reader.hand_over();
                 let answer = self.parked().park(&exchange, &binding, came.size, requests);

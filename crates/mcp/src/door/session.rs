@@ -1,15 +1,18 @@
 //! One session: its requests, its streams, and what can be sent again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::exchange::Exchange;
 use crate::exchange::questions::Questions;
-use crate::{Asker, Id, Revision};
+use crate::{Asker, Backend, Id, Revision};
 
 /// Requests of one session that are under way at once.
 const IN_FLIGHT: usize = 128;
@@ -27,12 +30,17 @@ pub(super) struct Session {
     name: Arc<str>,
     pub(super) capabilities: Arc<Value>,
     pub(super) questions: Arc<Questions>,
+    /// Set when it has ended.
+    ended: CancellationToken,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     ended: bool,
+    /// Connections that it came over and that are there still.
+    carriers: HashSet<u64>,
+    /// Since when nothing is under way.
+    idle: Instant,
     in_flight: HashMap<Id, Arc<Exchange>>,
     /// Streams that may be taken up again.
     streams: HashMap<u64, Arc<Stream>>,
@@ -41,6 +49,22 @@ struct State {
     listening: Option<u64>,
     kept: VecDeque<Kept>,
     bytes: usize,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            ended: false,
+            carriers: HashSet::new(),
+            idle: Instant::now(),
+            in_flight: HashMap::new(),
+            streams: HashMap::new(),
+            last_stream: 0,
+            listening: None,
+            kept: VecDeque::new(),
+            bytes: 0,
+        }
+    }
 }
 
 /// A stream that may be taken up again.
@@ -106,6 +130,7 @@ impl Session {
             name,
             capabilities,
             questions: Arc::default(),
+            ended: CancellationToken::new(),
             state: Mutex::default(),
         })
     }
@@ -137,13 +162,48 @@ impl Session {
 
     /// Begins a request. `None` when its id is in use, too many are under way, or the session has
     /// just ended.
-    pub(super) fn begin(self: &Arc<Self>, id: &Id, exchange: &Arc<Exchange>) -> Option<InFlight> {
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        id: &Id,
+        exchange: &Arc<Exchange>,
+        backend: &Arc<dyn Backend>,
+    ) -> Option<InFlight> {
         let mut state = self.lock();
         if state.ended || state.in_flight.len() >= IN_FLIGHT || state.in_flight.contains_key(id) {
             return None;
         }
         state.in_flight.insert(id.clone(), Arc::clone(exchange));
-        Some(InFlight { session: Arc::clone(self), id: id.clone() })
+        let (session, backend) = (Arc::clone(self), Arc::clone(backend));
+        Some(InFlight { session, id: id.clone(), backend })
+    }
+
+    /// It came over this connection. True when it had not before.
+    pub(super) fn carry(&self, carrier: u64) -> bool {
+        let mut state = self.lock();
+        state.idle = Instant::now();
+        !state.ended && state.carriers.insert(carrier)
+    }
+
+    /// A connection is gone. True when others carry it.
+    pub(super) fn put_down(&self, carrier: u64) -> bool {
+        let mut state = self.lock();
+        state.carriers.remove(&carrier);
+        !state.carriers.is_empty()
+    }
+
+    pub(super) fn is_carried(&self) -> bool {
+        !self.lock().carriers.is_empty()
+    }
+
+    /// For how long nothing of it has been under way. `None` when something is.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        let state = self.lock();
+        (state.in_flight.is_empty() && state.streams.is_empty()).then(|| state.idle.elapsed())
+    }
+
+    /// Done when it has ended.
+    pub(super) async fn over(&self) {
+        self.ended.cancelled().await;
     }
 
     /// Cancels what `notifications/cancelled` names.
@@ -184,17 +244,19 @@ impl Session {
 
     /// A stream carries nothing more. What was sent on it may still be sent again.
     pub(super) fn closed(&self, stream: u64) {
-        self.lock().streams.remove(&stream);
+        let mut state = self.lock();
+        state.streams.remove(&stream);
+        state.idle = Instant::now();
     }
 
     /// Keeps an event, to send it again.
-    pub(super) fn keep(&self, event: EventId, text: &Bytes) {
+    pub(super) fn keep(&self, event: EventId, text: &[u8]) {
         let mut state = self.lock();
         if state.ended || text.len() + BESIDE > KEPT {
             return;
         }
         state.bytes += text.len() + BESIDE;
-        state.kept.push_back(Kept { event, text: text.clone() });
+        state.kept.push_back(Kept { event, text: Bytes::copy_from_slice(text) });
         while state.bytes > KEPT {
             let Some(oldest) = state.kept.pop_front() else { break };
             state.bytes -= oldest.text.len() + BESIDE;
@@ -220,6 +282,7 @@ impl Session {
         let last = std::mem::take(&mut *state);
         state.ended = true;
         drop(state);
+        self.ended.cancel();
         self.questions.end();
         last.in_flight.values().for_each(|exchange| exchange.cancel());
         last.streams.values().for_each(|stream| stream.exchange.cancel());
@@ -230,10 +293,19 @@ impl Session {
 pub(super) struct InFlight {
     session: Arc<Session>,
     id: Id,
+    backend: Arc<dyn Backend>,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.session.lock().in_flight.remove(&self.id);
+        let mut state = self.session.lock();
+        state.in_flight.remove(&self.id);
+        state.idle = Instant::now();
+        let late = state.ended;
+        drop(state);
+        if late {
+            // It may have left something behind after its session was taken away.
+            self.backend.ended(self.session.name());
+        }
     }
 }

@@ -1,3 +1,5 @@
+mod ends;
+mod heavy;
 mod rounds;
 mod shares;
 mod streams;

@@ -54,6 +54,11 @@ impl Events {
         }
     }
 
+    /// Bytes of an event that has begun.
+    pub(super) fn pending(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
     /// Takes bytes up to the end of an event that has data, and gives that data. What is left stands
     /// in `bytes`.
     pub(super) fn take(

@@ -52,9 +52,9 @@ impl Http {
 
     /// True when there was a message.
     async fn hear_one(self: &Arc<Self>, response: reqwest::Response, place: &mut Place) -> bool {
-        let mut stream = Stream::new(response, self.limits);
+        let mut stream = Stream::new(response, self.limits, self.desk.replies.clone());
         let mut heard = false;
-        while let Ok(data) = stream.next(self.limits, place).await {
+        while let Ok((data, _held)) = stream.next(self.limits, place).await {
             let Ok(messages) = messages(&data, self.limits) else { return heard };
             heard = true;
             for message in messages {

@@ -7,15 +7,17 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, WWW_AUTHENTICATE};
 use http::{Method, StatusCode};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::events::{Events, Place};
 use super::{Http, LAST_EVENT, On};
 use crate::lines::messages;
+use crate::replies::{BEGUN, REST};
 use crate::upstream::listener::ACKNOWLEDGED;
 use crate::upstream::mailbox::Told;
 use crate::upstream::questions::Question;
 use crate::upstream::{UpstreamError, UpstreamLimits, desk};
-use crate::{Answer, Id, Message};
+use crate::{Answer, Held, Id, Message, Share};
 
 /// How often the rest of a stream is asked for without an event in between.
 const TRIES: usize = 10;
@@ -99,11 +101,18 @@ fn too_large(limits: UpstreamLimits) -> UpstreamError {
     nonsense(format!("its answer is larger than {} bytes", limits.message))
 }
 
+fn halting() -> UpstreamError {
+    nonsense(format!("it did not go on with its answer for {} s", REST.as_secs()))
+}
+
 /// A stream as it comes in.
 pub(super) struct Stream {
     response: reqwest::Response,
     events: Events,
     chunk: Bytes,
+    replies: Share,
+    /// The room for an event that is long, and when the rest of it must be there.
+    begun: Option<(Held, Instant)>,
 }
 
 /// Why a stream gives no more events.
@@ -117,25 +126,40 @@ pub(super) enum Halt {
 }
 
 impl Stream {
-    pub(super) fn new(response: reqwest::Response, limits: UpstreamLimits) -> Self {
-        Self { response, events: Events::new(limits.message), chunk: Bytes::new() }
+    pub(super) fn new(response: reqwest::Response, limits: UpstreamLimits, replies: Share) -> Self {
+        let events = Events::new(limits.message);
+        Self { response, events, chunk: Bytes::new(), replies, begun: None }
     }
 
-    /// The data of the next event.
+    /// The data of the next event, and what is held for it.
     pub(super) async fn next(
         &mut self,
         limits: UpstreamLimits,
         place: &mut Place,
-    ) -> Result<Vec<u8>, Halt> {
+    ) -> Result<(Vec<u8>, Option<Held>), Halt> {
         loop {
             let mut rest = self.chunk.as_ref();
             let found = self.events.take(&mut rest, place);
             let taken = self.chunk.len() - rest.len();
             let _ = self.chunk.split_to(taken);
             if let Some(data) = found.map_err(|_| Halt::Useless(too_large(limits)))? {
-                return Ok(data);
+                let begun = self.begun.take().map(|(held, _)| held);
+                let held = self.replies.whole(&data, begun).await;
+                return Ok((data, held));
             }
-            match self.response.chunk().await {
+            if self.events.pending() > BEGUN && self.begun.is_none() {
+                let held = self.replies.begun(limits).await;
+                self.begun = Some((held, Instant::now() + REST));
+            }
+            let due = self.begun.as_ref().map(|(_, due)| *due);
+            let chunk = match due {
+                None => self.response.chunk().await,
+                Some(due) => match tokio::time::timeout_at(due, self.response.chunk()).await {
+                    Ok(chunk) => chunk,
+                    Err(_) => return Err(Halt::Useless(halting())),
+                },
+            };
+            match chunk {
                 Ok(Some(chunk)) => self.chunk = chunk,
                 Ok(None) => return Err(Halt::Ended),
                 Err(error) => return Err(Halt::Broke(failure(error))),
@@ -176,13 +200,27 @@ impl Http {
             return Err(too_large(self.limits));
         }
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failure)? {
+        let mut begun: Option<(Held, Instant)> = None;
+        loop {
+            let chunk = match &begun {
+                None => response.chunk().await,
+                Some((_, due)) => {
+                    let chunk = tokio::time::timeout_at(*due, response.chunk()).await;
+                    chunk.map_err(|_| halting())?
+                }
+            };
+            let Some(chunk) = chunk.map_err(failure)? else { break };
             if body.len() + chunk.len() > self.limits.message {
                 return Err(too_large(self.limits));
             }
             body.extend_from_slice(&chunk);
+            if body.len() > BEGUN && begun.is_none() {
+                let held = self.desk.replies.begun(self.limits).await;
+                begun = Some((held, Instant::now() + REST));
+            }
         }
-        self.sort(&body, id, on).await?.ok_or_else(|| nonsense("it did not answer"))
+        let held = self.desk.replies.whole(&body, begun.map(|(held, _)| held)).await;
+        self.sort(&body, id, on, held).await?.ok_or_else(|| nonsense("it did not answer"))
     }
 
     async fn read_events(
@@ -192,14 +230,15 @@ impl Http {
         on: On<'_>,
     ) -> Result<Answer, UpstreamError> {
         let mut place = Place::default();
-        let mut stream = Stream::new(response, self.limits);
+        let replies = || self.desk.replies.clone();
+        let mut stream = Stream::new(response, self.limits, replies());
         let (mut tries, mut in_all) = (0, 0);
         loop {
             let ended = loop {
                 match stream.next(self.limits, &mut place).await {
-                    Ok(data) => {
+                    Ok((data, held)) => {
                         tries = 0;
-                        if let Some(answer) = self.sort(&data, id, on).await? {
+                        if let Some(answer) = self.sort(&data, id, on, held).await? {
                             self.finish(stream, place);
                             return Ok(answer);
                         }
@@ -222,7 +261,7 @@ impl Http {
                 }
                 tokio::time::sleep(place.retry).await;
                 match self.resume(&place).await {
-                    Ok(response) => break Stream::new(response, self.limits),
+                    Ok(response) => break Stream::new(response, self.limits, replies()),
                     Err(Halt::Useless(error)) => return Err(error),
                     Err(_) => {}
                 }
@@ -265,6 +304,7 @@ impl Http {
         text: &[u8],
         id: i64,
         on: On<'_>,
+        mut held: Option<Held>,
     ) -> Result<Option<Answer>, UpstreamError> {
         let mut answered = None;
         for message in messages(text, self.limits).map_err(nonsense)? {
@@ -280,6 +320,9 @@ impl Http {
                         self.desk.stray_answer();
                     } else if ours {
                         answered = Some(answer);
+                        if let On::Request(exchange) = on {
+                            exchange.keep(held.take());
+                        }
                     } else {
                         self.desk.stray_answer();
                         let reason = "it answered another request than the one it was sent";
@@ -331,7 +374,7 @@ impl Http {
             let limits = UpstreamLimits { message: AFTER, ..http.limits };
             let rest = async {
                 let mut read = 0;
-                while let Ok(data) = stream.next(limits, &mut place).await {
+                while let Ok((data, _held)) = stream.next(limits, &mut place).await {
                     read += data.len();
                     let more = serde_json::from_slice::<Value>(&data).unwrap_or_default();
                     if more.get("method").is_none() {

@@ -313,10 +313,10 @@ impl Connection {
         let _ = self.lines.send(text.into()).await;
     }
 
-    async fn done(&self, slot: &Slot, answer: &Answer) {
+    async fn done(&self, exchange: &Exchange, slot: &Slot, answer: &Answer) {
         // Nobody waits for the answer to what was cancelled (2025-11-25, cancellation).
         if !matches!(answer, Err(error) if error.code == code::CANCELLED) {
-            self.say(response(Some(&slot.id), answer)).await;
+            self.say(exchange.outgoing(response(Some(&slot.id), answer))).await;
         }
     }
 
@@ -330,7 +330,7 @@ impl Connection {
             });
             match (next.await, &binding) {
                 (Next::Message(text), _) => self.say(text).await,
-                (Next::Done(answer), _) => return self.done(&slot, &answer).await,
+                (Next::Done(answer), _) => return self.done(&exchange, &slot, &answer).await,
                 (Next::Round(requests), Some(binding)) => {
                     let answer = self.parked.park(&exchange, binding, slot.size, requests);
                     exchange.detach(0, parked::WAIT);
@@ -358,7 +358,7 @@ impl Connection {
             let next = std::future::poll_fn(|cx| exchange.poll_next(reader, cx));
             match next.await {
                 Next::Message(text) => self.say(text).await,
-                Next::Done(answer) => return self.done(&slot, &answer).await,
+                Next::Done(answer) => return self.done(&exchange, &slot, &answer).await,
                 Next::Round(requests) => {
                     let answer = self.parked.park(&exchange, &binding, slot.size, requests);
                     exchange.detach(reader, parked::WAIT);
@@ -385,7 +385,7 @@ impl Connection {
             () = place.cancelled() => return,
         };
         match begun {
-            Err(error) => self.done(&slot, &Err(error)).await,
+            Err(error) => self.done(&place, &slot, &Err(error)).await,
             Ok((exchange, passing, acknowledged)) => {
                 let driver = Driver::new(passing, Arc::clone(&exchange));
                 self.lock().in_flight.insert(slot.id.clone(), Arc::clone(&exchange));

@@ -15,7 +15,7 @@ use super::mailbox::Told;
 use super::questions::{Kind, Question, declared};
 use super::tied::{Ghosts, Tied, tied};
 use crate::role::CANCELLED;
-use crate::{Client, Id, Party, RpcError, code};
+use crate::{Client, Id, Party, RpcError, Share, code};
 
 /// Requests under way on one connection.
 const REQUESTS: usize = 4096;
@@ -59,6 +59,7 @@ pub(crate) struct Desk {
     pub(crate) stateless: AtomicBool,
     /// Set when the connection is over.
     pub(crate) over: CancellationToken,
+    pub(crate) replies: Share,
 }
 
 #[derive(Default)]
@@ -118,6 +119,11 @@ impl Drop for Seat {
 }
 
 impl Desk {
+    /// Of a server with this share of the memory for replies.
+    pub(crate) fn with(replies: Share) -> Arc<Self> {
+        Arc::new(Self { replies, ..Self::default() })
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Room> {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +171,7 @@ impl Desk {
             .as_mut()
             .and_then(|params| params.get_mut("_meta")?.get_mut("progressToken"))
             .map(|token| std::mem::replace(token, json!(key)));
-        let exchange = Exchange::new(key, client, method, token, patience);
+        let exchange = Exchange::new(key, client, method, token, patience, self.replies.clone());
         let mut room = self.lock();
         if room.requests.len() >= REQUESTS {
             let reason = format!("more than {REQUESTS} requests are under way");

@@ -29,6 +29,13 @@ pub enum UpstreamError {
         /// How long was waited.
         after: Duration,
     },
+    /// No answer in time, because what servers answer takes all the memory that there is for it. Ask
+    /// again later, or for less at once.
+    #[error("there was no room for the server's answer within {} s: replies under way take all the memory there is for them", after.as_secs_f32())]
+    Crowded {
+        /// How long was waited.
+        after: Duration,
+    },
     /// What it sent is not MCP.
     #[error("the server's answer cannot be used: {reason}")]
     Nonsense {

@@ -14,7 +14,7 @@ use super::desk::Asked;
 use super::mailbox::{Mailbox, Told};
 use super::questions::{Question, Questions};
 use super::tied::Whose;
-use crate::Client;
+use crate::{Client, Held, Share};
 
 /// However much progress there is, a request takes no longer, beside the time in which the client
 /// thinks.
@@ -36,6 +36,7 @@ pub(crate) struct Exchange {
     pub(crate) told: Mailbox,
     clock: Arc<Clock>,
     failed: Mutex<Option<UpstreamError>>,
+    replies: Share,
 }
 
 /// How long there is. It stands still while the client thinks.
@@ -90,6 +91,7 @@ impl Exchange {
         method: &str,
         token: Option<Value>,
         patience: Duration,
+        replies: Share,
     ) -> Arc<Self> {
         let now = Instant::now();
         let time = Time {
@@ -108,6 +110,7 @@ impl Exchange {
             told: Mailbox::default(),
             clock: Arc::new(Clock { patience, state: Mutex::new(time), changed: Notify::new() }),
             failed: Mutex::new(None),
+            replies,
         })
     }
 
@@ -152,6 +155,13 @@ impl Exchange {
         }
     }
 
+    /// Its reply takes so much, until its client has it.
+    pub(crate) fn keep(&self, held: Option<Held>) {
+        if let Some(held) = held {
+            self.questions.client().keep(held);
+        }
+    }
+
     /// Ends the request.
     pub(crate) fn fail(&self, error: UpstreamError) {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -172,7 +182,11 @@ impl Exchange {
             match due {
                 None => changed.await,
                 Some(due) if due <= Instant::now() => {
-                    return UpstreamError::Timeout { after: self.clock.patience };
+                    let after = self.clock.patience;
+                    return match self.replies.is_waiting() {
+                        true => UpstreamError::Crowded { after },
+                        false => UpstreamError::Timeout { after },
+                    };
                 }
                 Some(due) => tokio::select! {
                     () = tokio::time::sleep_until(due) => {}

@@ -40,7 +40,10 @@ impl Link {
         let entered = self.desk.enter(client, method, &mut params, timeout)?;
         let exchange = &entered.exchange;
         let answer = match &self.wire {
-            Wire::Pipe(pipe) => exchange.carry(pipe.ask(method, params, None)).await,
+            Wire::Pipe(pipe) => {
+                let on = On::Request(exchange);
+                exchange.carry(pipe.ask(method, params, on)).await
+            }
             Wire::Http(http) => {
                 let on = On::Request(exchange);
                 exchange.carry(http.ask(on, method, params.as_ref())).await
@@ -60,7 +63,7 @@ impl Link {
         params: Option<Value>,
     ) -> Result<Value, UpstreamError> {
         match &self.wire {
-            Wire::Pipe(pipe) => pipe.ask(method, params, Some(listener)).await,
+            Wire::Pipe(pipe) => pipe.ask(method, params, On::Listener(listener)).await,
             Wire::Http(http) => http.ask(On::Listener(listener), method, params.as_ref()).await,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Boxed, Revision};
+use crate::{Boxed, Revision, Share};
 
 /// Bounds on what a server may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct HttpOptions {
     /// The revision to try first. One with a handshake is named in it; without a preference the
     /// stateless one is tried first.
     pub prefer: Option<Revision>,
+    /// What it may take of the memory for replies.
+    pub replies: Share,
 }
 
 impl Default for HttpOptions {
@@ -47,6 +49,7 @@ impl Default for HttpOptions {
             extra_roots: Vec::new(),
             authorize: None,
             prefer: None,
+            replies: Share::default(),
         }
     }
 }

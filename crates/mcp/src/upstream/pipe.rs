@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::desk::Desk;
-use super::listener::Listener;
 use super::{UpstreamError, UpstreamLimits};
+use crate::http_client::On;
 use crate::lines::{Ended, Lines};
 use crate::role::{Call, Note, RawClient, Reply as Said};
 use crate::{RpcError, code};
@@ -42,18 +42,19 @@ impl Pipe {
         self.peer.is_transport_closed()
     }
 
-    /// Sends a request and waits for its answer. Dropping the future tells the server. `listener`
+    /// Sends a request and waits for its answer. Dropping the future tells the server. A listener
     /// hears what belongs to the subscription that this opens.
     pub(super) async fn ask(
         &self,
         method: &str,
         params: Option<Value>,
-        listener: Option<&Arc<Listener>>,
+        on: On<'_>,
     ) -> Result<Value, UpstreamError> {
-        let mut call = Call::new(method, params);
-        if let Some(listener) = listener {
-            call = call.carrying(Arc::clone(listener));
-        }
+        let call = Call::new(method, params);
+        let call = match on {
+            On::Request(exchange) => call.carrying(Arc::downgrade(exchange)),
+            On::Listener(listener) => call.carrying(Arc::clone(listener)),
+        };
         let mut handle = self
             .peer
             .send_request_with_option(call, PeerRequestOptions::no_options())

@@ -1,4 +1,5 @@
 mod clients;
+mod crowd;
 mod hostile;
 mod listening;
 mod pipes;
@@ -16,7 +17,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexS
 
 use super::{HttpOptions, Opening, Reply, Upstream, UpstreamError, UpstreamLimits};
 use crate::testing::{Adder, Echo, Limited, Versions, serve_rmcp};
-use crate::{Client, Nobody, Revision, serve_stdio};
+use crate::{Client, Nobody, Revision, Share, serve_stdio};
 
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -27,7 +28,7 @@ async fn http(url: &str) -> Result<Upstream, UpstreamError> {
 async fn stdio(io: DuplexStream, opening: Opening) -> Result<Upstream, UpstreamError> {
     let (read, write) = tokio::io::split(io);
     let limits = UpstreamLimits { message: 4096, junk: 10, values: 1000 };
-    Upstream::stdio(read, write, limits, opening, WAIT).await
+    Upstream::stdio(read, write, limits, Share::default(), opening, WAIT).await
 }
 
 fn add() -> Option<Value> {

@@ -81,7 +81,11 @@ impl Book {
             task: task.to_owned(),
             holder: holder.to_owned(),
             pid,
-            pid_started: started_at(pid).unwrap_or(0),
+            // A lease whose holder cannot be told from another would have no end.
+            pid_started: started_at(pid).ok_or_else(|| Error::Io {
+                path: format!("/proc/{pid}/stat").into(),
+                source: std::io::ErrorKind::NotFound.into(),
+            })?,
             since: jiff::Timestamp::now().to_string(),
         };
         let holding = write(&self.home, &leased)?;
@@ -129,7 +133,7 @@ pub fn leases(home: &Path) -> Result<Vec<Leased>, Error> {
         let Some(text) = read(&file) else { continue };
         // Half a file is one that is being written.
         let Ok(leased) = serde_json::from_str::<Leased>(&text) else { continue };
-        if started_at(leased.pid) == Some(leased.pid_started) {
+        if lives(leased.pid, leased.pid_started) {
             found.push(leased);
         } else {
             let _ = std::fs::remove_file(&file);
@@ -137,6 +141,14 @@ pub fn leases(home: &Path) -> Result<Vec<Leased>, Error> {
     }
     found.sort_by(|a, b| (&a.run, a.id).cmp(&(&b.run, b.id)));
     Ok(found)
+}
+
+/// Whether this process is there and has not ended: one that nobody has waited for yet is in the table
+/// of processes still (`proc(5)`, field 3 of `stat`).
+fn lives(pid: u32, started: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x')) && started_at(pid) == Some(started)
 }
 
 fn read(file: &Path) -> Option<String> {
@@ -169,6 +181,25 @@ mod tests {
             assert_eq!(leases(home.path()).unwrap(), vec![mine.clone()]);
             assert!(!file.0.exists(), "what a dead holder left is gone");
         }
+        // And one that has ended, though nobody has waited for it yet.
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let pid_started = super::started_at(pid).unwrap();
+        let other = Leased { id: 4, pid, pid_started, ..mine.clone() };
+        let file = write(home.path(), &other).unwrap();
+        assert_eq!(leases(home.path()).unwrap(), vec![mine.clone(), other], "the control");
+        drop(child.stdin.take());
+        while super::lives(pid, pid_started) {
+            std::thread::yield_now();
+        }
+        assert_eq!(super::started_at(pid), Some(pid_started), "it is in the table still");
+        assert_eq!(leases(home.path()).unwrap(), vec![mine.clone()]);
+        assert!(!file.0.exists());
+        child.wait().unwrap();
         book.ended(1);
         assert!(leases(home.path()).unwrap().is_empty());
         assert_eq!(std::fs::read_dir(home.path().join("live")).unwrap().count(), 0);

@@ -248,6 +248,13 @@ impl Served {
         }
     }
 
+    /// A client's session is carried by no connection any more.
+    pub(super) fn away(&self, session: &str) {
+        if let Standing::Open(open) = &self.read().standing {
+            open.away(session);
+        }
+    }
+
     /// A client's session has ended.
     pub(super) fn ended(&self, session: &str) {
         if let Standing::Open(open) = &self.read().standing {

@@ -142,6 +142,10 @@ impl Backend for Front {
         Box::pin(self.listen(asker, client, wanted))
     }
 
+    fn away(&self, session: &str) {
+        self.place.away(session);
+    }
+
     fn ended(&self, session: &str) {
         self.place.ended(session);
     }

@@ -3,6 +3,7 @@
 mod accept;
 mod doors;
 mod options;
+mod stall;
 mod wait;
 
 use std::net::{SocketAddr, TcpListener};

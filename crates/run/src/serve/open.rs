@@ -201,6 +201,12 @@ impl Open {
         Ok(backend)
     }
 
+    /// A client's session is carried by no connection any more.
+    pub(super) fn away(&self, session: &str) {
+        let backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        backends.values().for_each(|backend| backend.away(session));
+    }
+
     /// A client's session has ended.
     pub(super) fn ended(&self, session: &str) {
         let backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);

@@ -195,6 +195,14 @@ impl Place {
         while leaving.join_next().await.is_some() {}
     }
 
+    /// A client's session is carried by no connection any more.
+    pub(super) fn away(&self, session: &str) {
+        self.own.away(session);
+        if let Some(other) = &self.chosen().other {
+            other.away(session);
+        }
+    }
+
     /// A client's session has ended.
     pub(super) fn ended(&self, session: &str) {
         self.own.ended(session);

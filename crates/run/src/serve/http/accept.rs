@@ -2,10 +2,14 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ringfence_mcp::Carrier;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -15,11 +19,15 @@ use tokio_rustls::TlsAcceptor;
 
 use super::super::told;
 use super::doors::Doors;
+use super::stall::Read;
 
 /// Bytes of a request's head.
 const HEAD: usize = 16 * 1024;
 /// For a request's head to arrive, counted from the answer before it.
 const HEAD_WAIT: Duration = Duration::from_secs(120);
+/// For the first request of a known client, counted from the beginning: who is nobody holds no place
+/// for long.
+const FIRST: Duration = Duration::from_secs(10);
 /// For a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// For what was cut off to say so.
@@ -112,19 +120,31 @@ async fn serve(
     mut stopping: watch::Receiver<bool>,
 ) {
     let _connected = door.doors.connect();
-    let service = service_fn(move |request| {
-        let door = Arc::clone(&door);
-        async move { Ok::<_, Infallible>(door.doors.answer(request).await) }
+    let carrier = Carrier::new();
+    let mark = carrier.mark();
+    let known = Arc::new(AtomicBool::new(false));
+    let first = Arc::clone(&known);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (door, first) = (Arc::clone(&door), Arc::clone(&first));
+        request.extensions_mut().insert(mark.clone());
+        async move { Ok::<_, Infallible>(door.doors.answer(request, &first).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WAIT)
         .max_buf_size(HEAD)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Read::new(stream)), service);
     tokio::pin!(connection);
     // Errors of a connection are its client's own.
+    let nobody = async {
+        sleep(FIRST).await;
+        if known.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     tokio::select! {
         _ = connection.as_mut() => {}
+        () = nobody => {}
         () = told(&mut stopping) => {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;

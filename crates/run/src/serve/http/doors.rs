@@ -1,6 +1,7 @@
 //! Which door a path leads to, and who may stand before it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::header::AUTHORIZATION;
@@ -112,8 +113,12 @@ impl Doors {
         self.rooms.iter().map(doorway).collect()
     }
 
-    /// Answers one request.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Placed> {
+    /// Answers one request. `known` is set when it is that of a client.
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        known: &AtomicBool,
+    ) -> Response<Placed> {
         let plain = |response: Response<DoorBody>| response.map(|body| Placed::new(body, None));
         let mut authorization = request.headers().get_all(AUTHORIZATION).iter();
         let given = authorization.next().and_then(|value| value.to_str().ok());
@@ -124,6 +129,7 @@ impl Doors {
         let Some(client) = client.filter(|_| authorization.next().is_none()) else {
             return plain(self.lobby.handle(request).await);
         };
+        known.store(true, Ordering::Relaxed);
         let place = match self.seat(&client, request.method()) {
             Ok(place) => place,
             Err(refusal) => return plain(refusal.into_response()),
