@@ -81,6 +81,9 @@ impl Scrub for Hide {
     }
 }
 
+/// A notification: the connection that it came over, its method and its parameters.
+type Heard = (Option<Arc<str>>, String, Value);
+
 /// The server behind the gateway.
 pub(super) struct Tools {
     pub(super) list: Mutex<Vec<Value>>,
@@ -92,7 +95,7 @@ pub(super) struct Tools {
     /// What it tells a model about itself.
     pub(super) instructions: Mutex<Value>,
     /// Notifications, and the connections over which they came.
-    pub(super) told: Mutex<Vec<(Option<Arc<str>>, String, Value)>>,
+    pub(super) told: Mutex<Vec<Heard>>,
     /// The connections over which it asked something.
     pub(super) asked_over: Mutex<Vec<Option<Arc<str>>>>,
     pub(super) hears: Notify,

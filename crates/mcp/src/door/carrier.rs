@@ -81,8 +81,10 @@ impl Inner {
             () = mark.gone.cancelled() => {}
             () = idle => {}
         }
-        let others = session.put_down(mark.number);
-        while !others {
+        if session.put_down(mark.number) {
+            return;
+        }
+        loop {
             tokio::time::sleep(self.options.resume_wait).await;
             if session.is_carried() {
                 // Whoever carries it now sees to it.
