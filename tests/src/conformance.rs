@@ -27,6 +27,39 @@ impl Suite {
     /// 0.2.0-alpha.12, what 2026-07-28 requires.
     pub const REQUIRED_2026_07_28: Self =
         Self { version: "0.2.0-alpha.12", choice: ["--requirements", "2026-07-28"] };
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::ACTIVE, Self::REQUIRED_2025_11_25, Self::REQUIRED_2026_07_28];
+
+    /// Its version, as in the registry.
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        self.version
+    }
+
+    /// The newest revision that its clients speak.
+    #[must_use]
+    pub fn revision(self) -> &'static str {
+        match self.choice {
+            ["--requirements", revision] => revision,
+            _ => "2025-11-25",
+        }
+    }
+
+    /// The scenarios that it counts, from the suite's own list: the older version has none, and counts
+    /// what the newer one does of 2025-11-25.
+    ///
+    /// # Panics
+    /// When the list is not there.
+    #[must_use]
+    pub fn scenarios(self) -> BTreeSet<String> {
+        let folder = package(Self::REQUIRED_2025_11_25.version).join("requirements");
+        let file = folder.join(format!("{}.yaml", self.revision()));
+        let text = fs::read_to_string(&file);
+        let text = text.unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let lines = text.lines().skip_while(|line| *line != "server:").skip(1);
+        let named = lines.map_while(|line| line.strip_prefix("  - "));
+        named.map(str::to_owned).collect()
+    }
 }
 
 /// What a suite found, scenario by scenario.
@@ -40,6 +73,19 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The scenarios that count.
+    #[must_use]
+    pub fn scenarios(&self) -> BTreeSet<String> {
+        self.scored.keys().cloned().collect()
+    }
+
+    /// How many scenarios that count passed whole.
+    #[must_use]
+    pub fn passed(&self) -> usize {
+        let whole = |checks: &&Vec<(String, String)>| checks.iter().all(|(_, o)| o == "SUCCESS");
+        self.scored.values().filter(whole).count()
+    }
+
     /// The checks that count and did not succeed, as `scenario: check: outcome`.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
@@ -56,11 +102,16 @@ fn tools() -> PathBuf {
     repository().join("target/tools")
 }
 
+/// Where a version of the suite is installed.
+fn package(version: &str) -> PathBuf {
+    let below = format!("conformance-{version}/node_modules/@modelcontextprotocol/conformance");
+    tools().join(below)
+}
+
 /// Node of the version that the suites need.
 fn node(version: &str) -> Command {
     let node = tools().join("node22/bin/node");
-    let suite = format!("conformance-{version}/node_modules/@modelcontextprotocol/conformance");
-    let suite = tools().join(suite).join("dist/index.js");
+    let suite = package(version).join("dist/index.js");
     for path in [&node, &suite] {
         assert!(path.exists(), "{} is missing: run `cargo xtask install`", path.display());
     }
@@ -120,6 +171,52 @@ fn read(folder: &Path, beside: &BTreeSet<String>) -> Summary {
     summary
 }
 
+/// A table of `docs/conformance.md`, cell by cell.
+#[derive(Debug)]
+pub struct Table(Vec<Vec<String>>);
+
+impl Table {
+    /// Reads the one whose header begins so.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn read(header: &str) -> Self {
+        let page = fs::read_to_string(repository().join("docs/conformance.md"));
+        let page = page.expect("docs/conformance.md can be read");
+        let mut lines = page.lines().skip_while(|line| !line.starts_with(header));
+        assert!(lines.next().is_some(), "no table {header:?}");
+        let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+        let cells =
+            |row: &str| row.trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect();
+        Self(rows.map(cells).collect())
+    }
+
+    /// What stands in the row that begins with these cells, after them.
+    ///
+    /// # Panics
+    /// When there is none, or more than one.
+    #[must_use]
+    pub fn of(&self, key: &[String]) -> Vec<String> {
+        let found: Vec<_> = self.0.iter().filter(|row| row.starts_with(key)).collect();
+        match found.as_slice() {
+            [row] => row[key.len()..].to_vec(),
+            rows => panic!("{} rows begin with {key:?}", rows.len()),
+        }
+    }
+
+    /// The first cells of all rows.
+    ///
+    /// # Panics
+    /// When a row has fewer, or two begin with the same.
+    #[must_use]
+    pub fn keys(&self, cells: usize) -> BTreeSet<Vec<String>> {
+        let keys: BTreeSet<_> = self.0.iter().map(|row| row[..cells].to_vec()).collect();
+        assert_eq!(keys.len(), self.0.len(), "two rows begin with the same");
+        keys
+    }
+}
+
 /// The server that the suites pass against, over HTTP on loopback. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Fixture {
@@ -139,14 +236,15 @@ impl Fixture {
         path
     }
 
-    /// Starts it.
+    /// Starts it, with these flags.
     ///
     /// # Panics
     /// When it does not say where it listens.
     #[must_use]
-    pub fn start() -> Self {
+    pub fn start(flags: &[&str]) -> Self {
         let mut command = Command::new(Self::program());
         let mut child = command
+            .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

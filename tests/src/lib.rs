@@ -3,6 +3,7 @@
 
 mod agent;
 pub mod authority;
+pub mod behind;
 mod client;
 pub mod conformance;
 pub mod conformance_auth;

@@ -42,6 +42,7 @@ mod conformance_client;
 mod house;
 mod real_agent;
 mod real_clients;
+mod real_pairings;
 mod real_servers;
 mod redteam_approvals;
 mod redteam_archives;

@@ -6,15 +6,11 @@
 //! where the gateway is not.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
-use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 
-use ringfence_tests::conformance::{Fixture, Suite, Summary, server};
-use ringfence_tests::relay::{Relay, free_port, wait_for};
-use ringfence_tests::{Project, Who, repository};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use ringfence_tests::behind::{Gateway, Group, Speaks, path};
+use ringfence_tests::conformance::{Suite, Summary, Table, server};
+use ringfence_tests::relay::free_port;
+use ringfence_tests::repository;
 use serde_json::{Value, json};
 
 /// What is the door's own, whatever server is behind it.
@@ -23,45 +19,6 @@ const DOOR: &str = "dns-rebinding-protection";
 /// Scenarios that are content with any words, from a tool that none of these servers has. A server
 /// may answer such a call as it likes; the gateway refuses it.
 const NO_SUCH_TOOL: [&str; 2] = ["tools-call-simple-text", "tools-call-error"];
-
-fn tools() -> PathBuf {
-    let folder = repository().join("target/tools");
-    folder.canonicalize().expect("`cargo xtask install` makes it")
-}
-
-fn path(below: &str) -> String {
-    let path = tools().join(below);
-    assert!(path.exists(), "{} is missing: run `cargo xtask install`", path.display());
-    path.display().to_string()
-}
-
-/// A process and all that it started, ended when dropped.
-struct Group(Child);
-
-impl Group {
-    fn start(words: &[String]) -> Self {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
-        Self(command.spawn().unwrap_or_else(|e| panic!("{}: {e}", words[0])))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
-        let _ = self.0.wait();
-    }
-}
-
-/// How a server is reached without the gateway.
-enum Speaks {
-    /// These words start it; `{project}` is a folder.
-    Stdio(Vec<String>),
-    /// These words start it; `{port}` is where it is to listen.
-    Http(Vec<String>),
-    /// It listens at this URL.
-    There(String),
-}
 
 fn find(url: &str) -> Vec<Summary> {
     [Suite::ACTIVE, Suite::REQUIRED_2025_11_25].map(|suite| server(url, suite)).into()
@@ -86,130 +43,9 @@ fn without(speaks: &Speaks) -> Vec<Summary> {
             words
         }
     };
-    let mut group = Group::start(&words);
-    wait_for(port, &mut group.0);
+    let _group = Group::start(&words, port);
     find(&format!("http://127.0.0.1:{port}/mcp"))
 }
-
-/// The gateway in front of one server, serving.
-struct Gateway {
-    child: Child,
-    project: Project,
-    _relay: Relay,
-    _behind: Option<Group>,
-    url: String,
-}
-
-impl Gateway {
-    fn start(speaks: &Speaks) -> Self {
-        let (server, behind) = match speaks {
-            Speaks::There(url) => (format!("type = \"http\"\nurl = {url:?}\n"), None),
-            Speaks::Stdio(words) => {
-                let args = serde_json::to_string(&words[1..]).expect("words");
-                (format!("type = \"stdio\"\ncommand = {:?}\nargs = {args}\n", words[0]), None)
-            }
-            Speaks::Http(words) => {
-                let port = free_port();
-                let with = |word: &String| word.replace("{port}", &port.to_string());
-                let mut group = Group::start(&words.iter().map(with).collect::<Vec<_>>());
-                wait_for(port, &mut group.0);
-                (format!("type = \"http\"\nurl = \"http://127.0.0.1:{port}/mcp\"\n"), Some(group))
-            }
-        };
-        let project = Project::new(Who::Itself);
-        project.file("seen.txt", "seen through the gateway\n");
-        let git = |args: &[&str]| {
-            let done = Command::new("git").arg("-C").arg(project.path()).args(args).output();
-            assert!(done.is_ok_and(|done| done.status.success()), "git {args:?}");
-        };
-        git(&["init", "--quiet", "--initial-branch=main"]);
-        project.manifest(&format!(
-            "version = 1\n\n[agent]\nname = \"case\"\n\n[servers.real]\n{}methods = [\n{}]\n\n\
-             [policy.filesystem]\nread = [\"**\", \"{}/**\"]\n",
-            server.replace("{project}", &project.path().display().to_string()),
-            METHODS.map(|method| format!("  {method:?},\n")).concat(),
-            tools().display(),
-        ));
-        project.lock();
-        project.trust();
-        // Pinned: what the suite finds is found through the pins too.
-        project.lock_tools();
-        project.trust();
-        let token = project.ringfence(&["gateway", "token", "create", "suite"]).ok().stdout;
-        let port = free_port();
-        let host = format!("127.0.0.1:{port}");
-        let serve = ["gateway", "serve", "--json", "--listen", "127.0.0.1:0", "--host", &host];
-        let program = project.program().display().to_string();
-        let folder = project.path().display().to_string();
-        let mut child = project
-            .command(&[&[program.as_str(), "-C", &folder], &serve[..]].concat())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the gateway can be started");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("a pipe");
-        BufReader::new(stdout).read_line(&mut line).expect("it says where it listens");
-        let told: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line}: {e}"));
-        let address = told["listening"]["address"].as_str().expect("its address").to_owned();
-        let gateway = address.rsplit(':').next().and_then(|port| port.parse().ok());
-        let relay = Relay::start(port, gateway.expect("a port"), token.trim());
-        let url = format!("http://{host}/real/mcp");
-        Self { child, project, _relay: relay, _behind: behind, url }
-    }
-
-    /// Calls one tool in a session of its own; the reply.
-    fn call(&self, tool: &str, arguments: &Value) -> String {
-        let post = |session: Option<&str>, body: &Value| {
-            let mut curl = Command::new("curl");
-            curl.args(["--silent", "--show-error", "--include", "--max-time", "60", "--data"]);
-            curl.arg(body.to_string()).args(["-H", "Content-Type: application/json"]);
-            curl.args(["-H", "Accept: application/json, text/event-stream"]);
-            if let Some(session) = session {
-                curl.args(["-H", "MCP-Protocol-Version: 2025-11-25", "-H", session]);
-            }
-            let output = curl.arg(&self.url).output().expect("curl is there");
-            String::from_utf8_lossy(&output.stdout).into_owned()
-        };
-        let hello = json!({
-            "protocolVersion": "2025-11-25", "capabilities": {},
-            "clientInfo": { "name": "case", "version": "1" },
-        });
-        let greeted = post(
-            None,
-            &json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }),
-        );
-        let session = greeted
-            .lines()
-            .find(|line| line.to_ascii_lowercase().starts_with("mcp-session-id:"))
-            .unwrap_or_else(|| panic!("no session: {greeted}"))
-            .trim();
-        post(Some(session), &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        let params = json!({ "name": tool, "arguments": arguments });
-        let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
-        post(Some(session), &call)
-    }
-
-    /// Ends it as a person would; the record is whole.
-    fn end(mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it is alive");
-        assert!(self.child.wait().expect("it is our child").success());
-        self.project.ringfence(&["audit", "verify"]).ok().done();
-    }
-}
-
-/// Everything that the suite asks for beside tools.
-const METHODS: [&str; 9] = [
-    "resources/list",
-    "resources/read",
-    "resources/templates/list",
-    "resources/subscribe",
-    "resources/unsubscribe",
-    "prompts/list",
-    "prompts/get",
-    "completion/complete",
-    "logging/setLevel",
-];
 
 /// Which scenarios passed. How many checks a scenario has depends on whether an answer came as a stream
 /// or as one text, which a server may choose.
@@ -218,10 +54,12 @@ fn outcomes(summary: &Summary) -> BTreeMap<&str, bool> {
     summary.scored.iter().map(|(name, checks)| (name.as_str(), passed(checks))).collect()
 }
 
-fn same(speaks: &Speaks, tool: &str, arguments: &Value, answers: &str) {
+/// What is found of a server is the same with the gateway and without it, and what the page says of it.
+fn same(name: &str, speaks: &Speaks, tool: &str, arguments: &Value, answers: &str) {
     let without = without(speaks);
     let gateway = Gateway::start(speaks);
-    let with = find(&gateway.url);
+    let with = find(gateway.url());
+    let mut told = Vec::new();
     for (mut without, mut with) in without.into_iter().zip(with) {
         if let Some(door) = with.scored.remove(DOOR) {
             assert!(door.iter().all(|(_, outcome)| outcome == "SUCCESS"), "{door:?}");
@@ -234,9 +72,12 @@ fn same(speaks: &Speaks, tool: &str, arguments: &Value, answers: &str) {
         let passed = without.scored.values().flatten().filter(|(_, o)| o == "SUCCESS").count();
         assert!(passed >= 3, "the suite reached the server: {without:?}");
         assert_eq!(outcomes(&with), outcomes(&without));
+        told.push(format!("{} of {}", with.passed(), with.scored.len()));
     }
+    let row = Table::read("| server |").of(&[format!("`{name}`")]);
+    assert_eq!(row[1..], told, "docs/conformance.md is another");
     let arguments = arguments.to_string();
-    let project = gateway.project.path().display().to_string();
+    let project = gateway.folder().display().to_string();
     let arguments = serde_json::from_str(&arguments.replace("{project}", &project));
     let reply = gateway.call(tool, &arguments.expect("still JSON"));
     assert!(reply.contains(answers) && !reply.contains("\"isError\":true"), "{tool}: {reply}");
@@ -256,26 +97,32 @@ fn server_everything_is_the_same_through_the_gateway() {
     let mut words = vec!["/usr/bin/env".to_owned(), "PORT={port}".to_owned()];
     words.extend(node("server-everything/dist/index.js", &["streamableHttp"]));
     let arguments = json!({ "message": "hello" });
-    same(&Speaks::Http(words), "echo", &arguments, "Echo: hello");
+    same("server-everything", &Speaks::Http(words), "echo", &arguments, "Echo: hello");
 }
 
 #[test]
 fn server_filesystem_is_the_same_through_the_gateway() {
     let words = Speaks::Stdio(node("server-filesystem/dist/index.js", &["{project}"]));
     let arguments = json!({ "path": "{project}/seen.txt" });
-    same(&words, "read_text_file", &arguments, "seen through the gateway");
+    same("server-filesystem", &words, "read_text_file", &arguments, "seen through the gateway");
 }
 
 #[test]
 fn server_memory_is_the_same_through_the_gateway() {
     let words = Speaks::Stdio(node("server-memory/dist/index.js", &[]));
-    same(&words, "read_graph", &json!({}), "entities");
+    same("server-memory", &words, "read_graph", &json!({}), "entities");
 }
 
 #[test]
 fn mcp_server_git_is_the_same_through_the_gateway() {
     let words = Speaks::Stdio(vec![path("python/bin/mcp-server-git")]);
-    same(&words, "git_status", &json!({ "repo_path": "{project}" }), "On branch main");
+    same(
+        "mcp-server-git",
+        &words,
+        "git_status",
+        &json!({ "repo_path": "{project}" }),
+        "On branch main",
+    );
 }
 
 #[test]
@@ -283,7 +130,7 @@ fn mcp_server_time_is_the_same_through_the_gateway() {
     let zone = ["--local-timezone".to_owned(), "UTC".to_owned()];
     let words = [&[path("python/bin/mcp-server-time")], &zone[..]].concat();
     let arguments = json!({ "timezone": "Europe/Zurich" });
-    same(&Speaks::Stdio(words), "get_current_time", &arguments, "is_dst");
+    same("mcp-server-time", &Speaks::Stdio(words), "get_current_time", &arguments, "is_dst");
 }
 
 /// A server of three lines with PyPI's `fastmcp`.
@@ -301,34 +148,22 @@ server.run(transport='http', host='127.0.0.1', port=int(sys.argv[1]), show_banne
 #[test]
 fn a_fastmcp_server_is_the_same_through_the_gateway() {
     let words = [&path("python/bin/python"), "-c", FASTMCP, "{port}"].map(str::to_owned);
-    same(&Speaks::Http(words.into()), "add", &json!({ "a": 19, "b": 23 }), "42");
+    same("fastmcp", &Speaks::Http(words.into()), "add", &json!({ "a": 19, "b": 23 }), "42");
 }
 
-/// Not carried yet: several questions at once keep their keys only where all are asked in one go.
-const OPEN: &str = "input-required-result-multiple-input-requests: \
-    sep-2322-multiple-inputs-incomplete: FAILURE";
-
-/// The server that passes the suites whole passes them whole through the gateway too, in its own ways.
-fn whole(speaks: &Speaks, suites: &[(Suite, usize)]) {
-    let gateway = Gateway::start(speaks);
-    for &(suite, scored) in suites {
-        let found = server(&gateway.url, suite);
-        let failures = found.failures().into_iter().filter(|failure| failure != OPEN);
-        assert_eq!(failures.collect::<Vec<_>>(), Vec::<String>::new());
-        assert_eq!(found.scored.len(), scored, "{:?}", found.scored.keys());
+#[test]
+fn conformance_page_names_the_servers_that_are_installed() {
+    let read = |file: &str| {
+        let file = repository().join("xtask/tools").join(file);
+        std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+    };
+    let (npm, python) = (read("package.json"), read("requirements.txt"));
+    let table = Table::read("| server |");
+    assert_eq!(table.keys(1).len(), 6);
+    for row in table.keys(2) {
+        let (name, version) = (row[0].trim_matches('`'), &row[1]);
+        let pinned = python.contains(&format!("\n{name}=={version}"))
+            || npm.contains(&format!("/{name}\": \"{version}\""));
+        assert!(pinned, "{name} {version} is not what xtask/tools installs");
     }
-    gateway.end();
-}
-
-#[test]
-fn conformance_passes_whole_through_the_gateway_to_a_stateless_server() {
-    let fixture = Fixture::start();
-    whole(&Speaks::There(fixture.url().to_owned()), &[(Suite::REQUIRED_2026_07_28, 37)]);
-}
-
-#[test]
-fn conformance_passes_whole_through_the_gateway_to_a_server_with_a_handshake() {
-    let program = Fixture::program().display().to_string();
-    let suites = [(Suite::ACTIVE, 30), (Suite::REQUIRED_2025_11_25, 30)];
-    whole(&Speaks::Stdio(vec![program, "--stdio".to_owned()]), &suites);
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_tests::{Budgeted, Ledger, PYTHON, Postgres, Spent, Who, each_user};
+use ringfence_tests::{Budgeted, Ledger, PYTHON, Postgres, Spent, Who, each_user, eventually};
 
 /// 0.01 USD, in units of 1e-8.
 const CENT: u64 = 1_000_000;

@@ -316,7 +316,7 @@ impl Gateway {
         }
         let permit = decided?;
         settling.cost = carried.goes_out();
-        match self.upstreams.forward(client, permit, generation).await {
+        match self.forward(who, client, permit, generation).await {
             Ok((Reply::Done(result), over)) => {
                 let (cost, result) = self.paid(carried, "result", result).await;
                 settling.cost = cost;

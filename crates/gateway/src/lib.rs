@@ -11,6 +11,7 @@ mod decide;
 mod doors;
 mod error;
 mod fate;
+mod follow;
 mod list;
 mod listen;
 mod offer;
@@ -20,6 +21,7 @@ mod scrub;
 mod seams;
 mod selection;
 mod serve;
+mod sessions;
 mod signin;
 mod stop;
 #[cfg(test)]
@@ -194,6 +196,10 @@ pub struct Gateway {
     ruleset: String,
     /// The server of the gateway's own tools.
     ourselves: ServerId,
+    /// What is kept of clients' sessions.
+    sessions: Arc<sessions::Sessions>,
+    /// For what goes on by itself: it keeps no gateway.
+    me: std::sync::Weak<Self>,
 }
 
 impl Gateway {
@@ -275,12 +281,15 @@ impl Gateway {
         let Rooms { journal, judge, trust, vault, launcher, approver, purse, stop, leases } = rooms;
         let ruleset = judge.digest();
         let catalog = Arc::<catalog::Catalog>::default();
-        let upstreams =
-            upstream::Table::new(&servers, &pins, vault, launcher, waits, Arc::clone(&catalog));
+        let sessions = Arc::<sessions::Sessions>::default();
+        let (shown, kept) = (Arc::clone(&catalog), Arc::clone(&sessions));
+        let upstreams = upstream::Table::new(&servers, &pins, vault, launcher, waits, shown, kept);
         let held = |id: &ServerId| list::Held::to(pins.iter().find(|pins| pins.server == *id));
         let held = servers.keys().map(|id| (id.clone(), held(id))).collect();
         let listing = servers.keys().map(|id| (id.clone(), Default::default())).collect();
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
+            me: std::sync::Weak::clone(me),
+            sessions,
             journal,
             judge,
             trust,

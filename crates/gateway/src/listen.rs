@@ -70,9 +70,24 @@ impl Gateway {
     }
 
     /// One decision, and a stream over one connection; over that of a generation, starting nothing.
+    /// On it the session of the client hears of what it follows, too.
     pub(crate) async fn hear(
         &self,
         caller: &Caller,
+        client: &Arc<dyn Client>,
+        server: &ServerId,
+        wanted: Wanted,
+        generation: Option<u64>,
+    ) -> Result<(Listening, u64), Error> {
+        let who = caller.to_string();
+        let (listening, over) = self.hear_as(&who, client, server, wanted, generation).await?;
+        Ok((self.heard_on(client, server, listening), over))
+    }
+
+    /// [`Gateway::hear`] for whoever is called so in the record.
+    pub(crate) async fn hear_as(
+        &self,
+        who: &str,
         client: &Arc<dyn Client>,
         server: &ServerId,
         wanted: Wanted,
@@ -93,7 +108,7 @@ impl Gateway {
             open: course.is_open(),
             cost: None,
         };
-        let decided = self.decide(&caller.to_string(), call, course, server, &request).await;
+        let decided = self.decide(who, call, course, server, &request).await;
         settling.open &= decided.is_ok();
         let permit = decided?;
         let most = wanted.clone();

@@ -46,6 +46,15 @@ impl CallPermit {
         &self.server
     }
 
+    pub(crate) fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// A text among the parameters.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.params.as_ref()?.get(key)?.as_str()
+    }
+
     /// The judged message, which is what goes on.
     pub(crate) fn into_message(self) -> (String, Option<Value>) {
         (self.method, self.params)

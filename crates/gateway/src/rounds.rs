@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::Poll;
 
 use ringfence_mcp::{Client, Wants};
 use serde_json::Value;
-use tokio::task::JoinSet;
 
 use crate::error::Error;
 use crate::list::nonsense;
@@ -18,7 +18,8 @@ const QUESTIONS: usize = 16;
 /// What a server may ask a client.
 const ASKABLE: [&str; 3] = ["elicitation/create", "sampling/createMessage", "roots/list"];
 
-/// Asks the client all questions of a round at once.
+/// Asks the client all questions of a round at once, each under the server's own key. Its first error
+/// ends the round.
 pub(crate) async fn ask(
     client: &Arc<dyn Client>,
     wants: &Wants,
@@ -33,22 +34,38 @@ pub(crate) async fn ask(
     if wants.requests.values().any(|(method, _)| !ASKABLE.contains(&method.as_str())) {
         return Err(nonsense("it asks what no client is asked"));
     }
-    let mut asking = JoinSet::new();
-    for (key, (method, params)) in &wants.requests {
-        let client = Arc::clone(client);
-        let (key, method, params) = (key.clone(), method.clone(), params.clone());
-        asking.spawn(async move {
+    let ask = |(key, (method, params)): (&'_ String, &'_ (String, Option<Value>))| {
+        let (client, key) = (Arc::clone(client), key.clone());
+        let (method, params) = (method.clone(), params.clone());
+        Box::pin(async move {
             let answer = client.ask_as(&key, &method, params).await;
             (key, answer)
-        });
-    }
+        })
+    };
+    let mut asking: Vec<_> = wants.requests.iter().map(ask).collect();
     let mut answers = BTreeMap::new();
-    while let Some(asked) = asking.join_next().await {
-        let Ok((key, answer)) = asked else {
-            return Err(nonsense("its question could not be asked"));
-        };
-        answers.insert(key, answer.map_err(Error::Answered)?);
-    }
+    // Not one task each: all are put to the client before it can be told of the first, so that it has
+    // them in one result where it is asked by results.
+    std::future::poll_fn(|cx| {
+        let mut failed = None;
+        asking.retain_mut(|asked| match asked.as_mut().poll(cx) {
+            Poll::Ready((key, Ok(answer))) => {
+                answers.insert(key, answer);
+                false
+            }
+            Poll::Ready((_, Err(error))) => {
+                failed.get_or_insert(Error::Answered(error));
+                false
+            }
+            Poll::Pending => true,
+        });
+        match failed {
+            Some(error) => Poll::Ready(Err(error)),
+            None if asking.is_empty() => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    })
+    .await?;
     Ok(answers)
 }
 

@@ -4,10 +4,12 @@
 mod approvals;
 mod budget;
 mod doors;
+mod follow;
 mod hostile;
 mod lists;
 mod many;
 mod memory;
+mod news;
 mod pins;
 mod rounds;
 mod rules;

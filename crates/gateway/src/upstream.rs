@@ -1,6 +1,7 @@
 //! The connections to servers. Nothing outside this module can reach one, and it takes a permit.
 
 mod connect;
+mod follow;
 mod shade;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use ringfence_bundle::{Server, ServerId, ToolPins, Transport, json_digest};
 use ringfence_mcp::{
     Client, Listening, Opening, Party, Reply, RpcError, Share, Upstream, UpstreamError, Wanted,
+    with_log_level,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -21,6 +23,7 @@ use crate::fate::{self, Fate};
 use crate::permit::CallPermit;
 use crate::scrub::Veil;
 use crate::seams::Vault;
+use crate::sessions::Sessions;
 use crate::signin::Authority;
 use crate::{Launcher, Waits};
 
@@ -38,6 +41,7 @@ pub(crate) struct Table {
     pub(crate) asked: Arc<Asked>,
     /// Changes whenever a server is up anew.
     ups: watch::Sender<u64>,
+    sessions: Arc<Sessions>,
 }
 
 struct Slot {
@@ -103,6 +107,7 @@ impl Table {
         launcher: Arc<dyn Launcher>,
         waits: Waits,
         catalog: Arc<Catalog>,
+        sessions: Arc<Sessions>,
     ) -> Self {
         let pinned = |id: &ServerId| pins.iter().find(|pins| pins.server == *id);
         let slot = |id: &ServerId, server: &Server| Slot {
@@ -121,15 +126,8 @@ impl Table {
             }),
         };
         let slots = servers.iter().map(|(id, server)| (id.clone(), slot(id, server))).collect();
-        Self {
-            slots,
-            vault,
-            launcher,
-            waits,
-            catalog,
-            asked: Arc::default(),
-            ups: watch::channel(0).0,
-        }
+        let (asked, ups) = (Arc::default(), watch::channel(0).0);
+        Self { slots, vault, launcher, waits, catalog, asked, ups, sessions }
     }
 
     /// The connection that stands, and whether its server has said since this was last asked that its
@@ -176,13 +174,23 @@ impl Table {
         generation: Option<u64>,
     ) -> Result<(Reply, u64), Failure> {
         let server = permit.server().clone();
-        let (method, params) = permit.into_message();
+        let (method, mut params) = permit.into_message();
         let mut live = self.live(&server, generation).await?;
         if matches!(method.as_str(), "initialize" | "server/discover") {
             let slot = self.slots.get(&server).ok_or(Failure::Stale)?;
             let hello = slot.hello().clone().unwrap_or_else(|| json!({}));
             return Ok((Reply::Done(hello), live.generation));
         }
+        let stateless = live.upstream.revision().is_stateless();
+        let kept = self.sessions.of(client.as_ref(), &server).filter(|_| stateless);
+        let level = match (&kept, method.as_str()) {
+            (Some(_), "logging/setLevel") => log_level(params.as_ref()),
+            (Some(kept), _) => {
+                params = with_log_level(params, kept.level().as_deref());
+                None
+            }
+            _ => None,
+        };
         // Only a session can be lost.
         let again = (!live.upstream.revision().is_stateless()).then(|| params.clone());
         let shaded = self.shade(&live, &server, client);
@@ -205,6 +213,9 @@ impl Table {
             }
             Ok(Reply::Done(mut result)) => {
                 self.answered(&server);
+                if let (Some(kept), Some(level)) = (kept, level) {
+                    kept.set_level(level);
+                }
                 live.veil.result(&mut result);
                 Ok((Reply::Done(result), live.generation))
             }
@@ -449,6 +460,11 @@ impl State {
             Instant::now() + Duration::from_millis(doubled.min(30_000))
         });
     }
+}
+
+/// The level that a client sets.
+fn log_level(params: Option<&Value>) -> Option<String> {
+    params?.get("level")?.as_str().map(str::to_owned)
 }
 
 fn veiled(veil: &Veil, error: RpcError) -> RpcError {

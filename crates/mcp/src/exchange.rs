@@ -25,10 +25,14 @@ use crate::replies::outgoing;
 use crate::role::CANCELLED;
 use crate::{Answer, Boxed, Client, Held, Party, RpcError, code};
 
-pub(crate) use hears::{Hears, tagged};
+pub(crate) use hears::{Hears, LEVELS, tagged};
 use outbox::{Outbox, Taken};
 use questions::Questions;
 use rounds::Rounds;
+
+/// How long a question of a server that asks one by one waits for others that it asks at the same time:
+/// they reach the client in one result. A server that names its questions has asked them all at once.
+const TOGETHER: Duration = Duration::from_millis(100);
 
 /// How the client of an exchange can be asked something.
 pub(crate) enum Asking {
@@ -197,10 +201,14 @@ impl Exchange {
                 if let Some(lack) = able::lack(&self.capabilities, method, params.as_ref()) {
                     return Err(lack.into_error());
                 }
-                let answer = rounds.ask(key, method, params)?;
+                let put = rounds.ask(key, method, params)?;
+                if let Some(key) = put.unnamed {
+                    tokio::time::sleep(TOGETHER).await;
+                    rounds.due(&key);
+                }
                 // It may have been asked outside the driver's own task.
                 self.outbox.wake_driver();
-                answer.await.unwrap_or_else(|_| Err(cancelled()))
+                put.answer.await.unwrap_or_else(|_| Err(cancelled()))
             }
         }
     }

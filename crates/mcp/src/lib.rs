@@ -37,5 +37,6 @@ pub use replies::{Held, Replies, Share};
 pub use revision::Revision;
 pub use serve_stdio::serve_stdio;
 pub use upstream::{
-    Authorize, HttpOptions, Opening, Reply, Unheard, Upstream, UpstreamError, UpstreamLimits, Wants,
+    Authorize, HttpOptions, Opening, Reply, Unheard, Upstream, UpstreamError, UpstreamLimits,
+    Wants, with_log_level,
 };

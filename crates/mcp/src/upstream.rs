@@ -24,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::exchange::LEVELS;
 use crate::http_client::Http;
 use crate::revision::{META_LOG, address};
 use crate::{Client, Party, Revision, RpcError, Share, code};
@@ -47,8 +48,6 @@ pub struct Upstream {
     running: Option<pipe::Running>,
     /// Listens to the stream of a session.
     hearing: Mutex<Option<JoinHandle<()>>>,
-    /// What a client of a revision with a handshake set, for a server that wants it with each request.
-    level: Mutex<Option<String>>,
     revision: Revision,
     hello: Value,
 }
@@ -77,8 +76,7 @@ impl Upstream {
         let (pipe, running) = Pipe::new(stdout, stdin, limits, &desk);
         let link = Link::new(Wire::Pipe(pipe), desk);
         let (revision, hello) = link.begin_stdio(opening, timeout).await?;
-        let hearing = Mutex::default();
-        Ok(Self { link, running: Some(running), hearing, level: Mutex::default(), revision, hello })
+        Ok(Self { link, running: Some(running), hearing: Mutex::default(), revision, hello })
     }
 
     /// Connects to a server over Streamable HTTP. Each step ends when `timeout` has passed.
@@ -95,9 +93,7 @@ impl Upstream {
         let http = Http::new(url, options, limits, Arc::clone(&desk))?;
         let link = Link::new(Wire::Http(http), desk);
         let (revision, hello) = link.begin_http(options.prefer.as_ref(), timeout).await?;
-        let hearing = Mutex::default();
-        let upstream =
-            Self { link, running: None, hearing, level: Mutex::default(), revision, hello };
+        let upstream = Self { link, running: None, hearing: Mutex::default(), revision, hello };
         if let Some(open) = upstream.hear() {
             let _ = tokio::time::timeout(HEARING, open).await;
         }
@@ -166,38 +162,28 @@ impl Upstream {
         params: Option<Value>,
         timeout: Duration,
     ) -> Result<Reply, UpstreamError> {
-        if method == "resources/unsubscribe" && self.is_followed(params.as_ref()) {
-            return Ok(Reply::Done(json!({})));
+        match method {
+            // Whoever else follows it goes on to.
+            "resources/unsubscribe" if self.is_followed(params.as_ref()) => {
+                return Ok(Reply::Done(json!({})));
+            }
+            // What the stateless revision does not have: each subscription is a stream, and each
+            // request names its level.
+            "resources/unsubscribe" if self.revision.is_stateless() => {
+                return Ok(Reply::Done(json!({})));
+            }
+            "logging/setLevel" if self.revision.is_stateless() => {
+                return is_level(params.as_ref());
+            }
+            _ => {}
         }
-        if self.revision.is_stateless() && method == "logging/setLevel" {
-            return self.set_level(params.as_ref());
-        }
-        let mut params = address(params, &self.revision, client.capabilities());
-        if self.revision.is_stateless()
-            && let Some(level) = self.level.lock().unwrap_or_else(PoisonError::into_inner).clone()
-            && let Some(meta) = params.as_mut().and_then(|p| p["_meta"].as_object_mut())
-        {
-            meta.entry(META_LOG).or_insert(Value::String(level));
-        }
+        let params = address(params, &self.revision, client.capabilities());
         let result = self.link.request(client, method, params, timeout).await?;
         if self.revision.is_stateless() {
             wants::read(method, result, client.capabilities())
         } else {
             Ok(Reply::Done(result))
         }
-    }
-
-    /// `logging/setLevel`, which the stateless revision does not have: each request names its level.
-    fn set_level(&self, params: Option<&Value>) -> Result<Reply, UpstreamError> {
-        const LEVELS: [&str; 8] =
-            ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
-        let level = params.and_then(|params| params.get("level")).and_then(Value::as_str);
-        let Some(level) = level.filter(|level| LEVELS.contains(level)) else {
-            let error = RpcError::new(code::INVALID_PARAMS, "no such log level");
-            return Err(UpstreamError::Rpc(error));
-        };
-        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level.to_owned());
-        Ok(Reply::Done(json!({})))
     }
 
     /// Whether somebody listens to this resource, so that it cannot be unsubscribed yet.
@@ -223,6 +209,30 @@ impl Upstream {
         self.link.desk.told_by(party);
         self.link.tell(method, address(params, &self.revision, &json!({}))).await
     }
+}
+
+/// The answer to `logging/setLevel` of a server that does not have it.
+fn is_level(params: Option<&Value>) -> Result<Reply, UpstreamError> {
+    let level = params.and_then(|params| params.get("level"));
+    if level.is_some_and(|level| LEVELS.iter().any(|known| level == known)) {
+        return Ok(Reply::Done(json!({})));
+    }
+    Err(UpstreamError::Rpc(RpcError::new(code::INVALID_PARAMS, "no such log level")))
+}
+
+/// The parameters of a request to a server of the stateless revision, which is to say of its log what
+/// is at least of this level; one that a client has named itself stays.
+#[must_use]
+pub fn with_log_level(params: Option<Value>, level: Option<&str>) -> Option<Value> {
+    let Some(level) = level else { return params };
+    let mut params = params.unwrap_or_else(|| json!({}));
+    if let Some(params) = params.as_object_mut() {
+        let meta = params.entry("_meta").or_insert_with(|| json!({}));
+        if let Some(meta) = meta.as_object_mut() {
+            meta.entry(META_LOG).or_insert_with(|| level.into());
+        }
+    }
+    Some(params)
 }
 
 impl Drop for Upstream {

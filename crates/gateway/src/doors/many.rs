@@ -274,6 +274,7 @@ impl Many {
         self.leases.release(session);
         self.levels.ended(session);
         self.streams().remove(session);
+        self.gateway.left(session);
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(session);
     }
 

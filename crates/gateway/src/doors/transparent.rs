@@ -77,4 +77,8 @@ impl Backend for Transparent {
             listening.map_err(|error| error.to_rpc())
         })
     }
+
+    fn ended(&self, session: &str) {
+        self.gateway.left(session);
+    }
 }

@@ -259,9 +259,9 @@ impl Client for Ear {
 #[tokio::test]
 async fn a_lease_selects_for_one_connection_and_ends_with_it() {
     let toolsets: [(&str, &[&str]); 2] = [("default", &["a"]), ("other", &["b"])];
-    let mut world = World::many(&["a", "b", "c"], &toolsets, &[]);
     let book = Arc::new(Book::default());
-    world.lease_to(Arc::clone(&book) as Arc<dyn LeaseBook>);
+    let world = World::many(&["a", "b", "c"], &toolsets, &[]);
+    let world = world.lease_to(Arc::clone(&book) as Arc<dyn LeaseBook>);
     let door = Door::aggregated(&world, Some("one"));
     let second = Door(Arc::clone(&door.0), asker(Some("two")));
     let stateless = Door(Arc::clone(&door.0), asker(None));

@@ -420,8 +420,13 @@ impl World {
     }
 
     /// Keeps leases there. Before the gateway is shared.
-    pub(super) fn lease_to(&mut self, book: Arc<dyn LeaseBook>) {
-        Arc::get_mut(&mut self.gateway).expect("it is not shared yet").leases = Some(book);
+    pub(super) fn lease_to(self, book: Arc<dyn LeaseBook>) -> Self {
+        let gateway = Arc::into_inner(self.gateway).expect("it is not shared yet");
+        let gateway = Arc::new_cyclic(|me| {
+            let (me, leases) = (std::sync::Weak::clone(me), Some(book));
+            Gateway { me, leases, ..gateway }
+        });
+        Self { gateway, ..self }
     }
 
     fn seated(

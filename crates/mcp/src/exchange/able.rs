@@ -6,14 +6,14 @@ use crate::{RpcError, code};
 
 /// What a client would have to declare.
 #[derive(Debug)]
-pub(super) struct Lack {
+pub(crate) struct Lack {
     pub(super) words: String,
     required: Value,
 }
 
 impl Lack {
     /// As the stateless revision says it.
-    pub(super) fn into_error(self) -> RpcError {
+    pub(crate) fn into_error(self) -> RpcError {
         let data =
             (!self.required.is_null()).then(|| json!({ "requiredCapabilities": self.required }));
         let code = if data.is_some() { code::MISSING_CAPABILITY } else { code::METHOD_NOT_FOUND };
@@ -22,7 +22,7 @@ impl Lack {
 }
 
 /// What of its declared capabilities a client lacks for this question.
-pub(super) fn lack(declared: &Value, method: &str, params: Option<&Value>) -> Option<Lack> {
+pub(crate) fn lack(declared: &Value, method: &str, params: Option<&Value>) -> Option<Lack> {
     let param = |name: &str| params.and_then(|params| params.get(name));
     let has = |pointer: &str| declared.pointer(pointer).is_some_and(Value::is_object);
     let lack = |has: bool, name: &str, required: Value| {

@@ -25,7 +25,7 @@ pub(crate) enum Hears {
 }
 
 /// From the least severe to the most (RFC 5424 by way of MCP, logging).
-const LEVELS: [&str; 8] =
+pub(crate) const LEVELS: [&str; 8] =
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 fn level(name: &Value) -> Option<usize> {

@@ -32,6 +32,15 @@ struct Open {
     method: String,
     params: Option<Value>,
     sender: oneshot::Sender<Answer>,
+    /// The client has been told of it.
+    told: bool,
+}
+
+/// A question that was put to the client.
+pub(super) struct Put {
+    pub(super) answer: oneshot::Receiver<Answer>,
+    /// What it is called here, when its asker gave it no key of its own.
+    pub(super) unnamed: Option<String>,
 }
 
 impl Rounds {
@@ -44,24 +53,27 @@ impl Rounds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Puts a question. Under its asker's key, it is due at once; without one, when [`Rounds::due`]
+    /// says so.
     pub(super) fn ask(
         &self,
         key: Option<&str>,
         method: &str,
         params: Option<Value>,
-    ) -> Result<oneshot::Receiver<Answer>, RpcError> {
+    ) -> Result<Put, RpcError> {
         let mut table = self.lock();
         table.open.retain(|_, open| !open.sender.is_closed());
         if table.open.len() >= OPEN {
             let words = format!("the client has {OPEN} questions to answer already");
             return Err(RpcError::new(code::INTERNAL, words));
         }
-        let (sender, receiver) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         let given = key.and_then(|key| table.given.shift_remove(key));
-        if let Some(answer) = given.filter(|answer| able::fits(method, answer)) {
-            let _ = sender.send(Ok(answer));
-            return Ok(receiver);
+        if let Some(given) = given.filter(|given| able::fits(method, given)) {
+            let _ = sender.send(Ok(given));
+            return Ok(Put { answer, unnamed: None });
         }
+        let named = key.is_some();
         let plain = |key: &&str| (1..=KEY).contains(&key.len()) && !table.open.contains_key(*key);
         let key = match key.filter(plain) {
             Some(key) => key.to_owned(),
@@ -73,9 +85,17 @@ impl Rounds {
                 }
             },
         };
-        table.open.insert(key, Open { method: method.to_owned(), params, sender });
-        table.new = true;
-        Ok(receiver)
+        let open = Open { method: method.to_owned(), params, sender, told: false };
+        table.open.insert(key.clone(), open);
+        table.new |= named;
+        Ok(Put { answer, unnamed: (!named).then_some(key) })
+    }
+
+    /// The client is to be told of a question now, and of all others that came meanwhile, unless it
+    /// has been.
+    pub(super) fn due(&self, key: &str) {
+        let mut table = self.lock();
+        table.new |= table.open.get(key).is_some_and(|open| !open.told);
     }
 
     /// Whether something is open that the client has not been told of since the last call.
@@ -88,7 +108,9 @@ impl Rounds {
         let mut table = self.lock();
         table.given = Map::new();
         table.open.retain(|_, open| !open.sender.is_closed());
-        let requests = table.open.iter().map(|(key, open)| {
+        table.new = false;
+        let requests = table.open.iter_mut().map(|(key, open)| {
+            open.told = true;
             let mut request = json!({ "method": open.method });
             if let Some(params) = &open.params {
                 request["params"] = params.clone();

@@ -130,3 +130,57 @@ async fn little_is_kept_for_one_who_is_away_and_all_waits_for_one_who_reads() {
     }
     assert!((10..=16).contains(&kept), "{kept}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn questions_that_come_one_by_one_are_in_one_result_and_those_with_keys_are_at_once() {
+    let rounds = || Asking::Rounds(super::rounds::Rounds::new(serde_json::Map::new()));
+    let able = Arc::new(json!({ "roots": {} }));
+    let exchange = || Exchange::new(Party::Unknown, Arc::clone(&able), rounds(), Hears::All, true);
+    let keys = async |exchange: &Arc<Exchange>| match next(exchange, 0).await {
+        Next::Round(requests) => requests.keys().cloned().collect::<Vec<_>>(),
+        _ => panic!("no round"),
+    };
+    let begun = tokio::time::Instant::now();
+    // A server with a handshake: one request, and a moment later another.
+    let one_by_one = exchange();
+    let asks = Arc::clone(&one_by_one);
+    let work = async move {
+        let later = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            asks.ask("roots/list", None).await
+        };
+        let (first, second) = tokio::join!(asks.ask("roots/list", None), later);
+        Ok(json!([first.unwrap(), second.unwrap()]))
+    };
+    let driver = Driver::new(Box::pin(work), Arc::clone(&one_by_one));
+    let running = tokio::spawn(driver.run());
+    assert_eq!(keys(&one_by_one).await, ["question-1", "question-2"]);
+    assert_eq!(begun.elapsed(), Duration::from_millis(100));
+    // Each answer goes to its own question; what was told once is not told again.
+    let root = |name: &str| json!({ "roots": [{ "uri": name }] });
+    let answers =
+        [("question-2", root("b:")), ("question-1", root("a:")), ("question-3", json!({}))];
+    let answers = answers.map(|(key, answer)| (key.to_owned(), answer));
+    one_by_one.rounds().unwrap().answer(answers.into_iter().collect());
+    match next(&one_by_one, 0).await {
+        Next::Done(Ok(said)) => assert_eq!(said, json!([root("a:"), root("b:")])),
+        _ => panic!("it is not done"),
+    }
+    running.await.unwrap();
+    // A server that names its questions has asked all of them: nothing is waited for.
+    let (named, begun) = (exchange(), tokio::time::Instant::now());
+    let asks = Arc::clone(&named);
+    let work = async move {
+        let (one, two) = tokio::join!(
+            asks.ask_as("one", "roots/list", None),
+            asks.ask_as("two", "roots/list", None)
+        );
+        Ok(json!([one.unwrap(), two.unwrap()]))
+    };
+    let running = tokio::spawn(Driver::new(Box::pin(work), Arc::clone(&named)).run());
+    assert_eq!(keys(&named).await, ["one", "two"]);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    named.cancel();
+    assert!(matches!(next(&named, 0).await, Next::Done(Err(_))));
+    running.await.unwrap();
+}

@@ -238,6 +238,13 @@ impl Desk {
                 return None;
             }
             PROGRESS => exchange.progress(told),
+            // Theirs who follow it, on whichever stream it is told.
+            _ if updated(&told).is_some() && !self.is_stateless() => {
+                if !self.spread(&told) {
+                    self.unheard_note();
+                }
+                return None;
+            }
             method if is_change(method) => {
                 self.changed(&told);
                 if self.is_stateless() {
@@ -318,13 +325,8 @@ impl Desk {
     /// To each listener that wants it. False when nobody had room for it.
     fn spread(&self, told: &Told) -> bool {
         let room = self.lock();
-        // A resource that no listener follows was subscribed to by a request that was passed on:
-        // whose it was is not known, so that whoever hears all the rest hears of it.
-        let passed_on = updated(told)
-            .is_some_and(|uri| !room.listeners.values().any(|listener| listener.follows(uri)));
         let mut heard = false;
-        let wants = |l: &&Arc<Listener>| l.wants(told) || (passed_on && l.wanted.rest);
-        for listener in room.listeners.values().filter(wants) {
+        for listener in room.listeners.values().filter(|listener| listener.wants(told)) {
             if listener.told.offer(told.clone()).is_ok() {
                 heard = true;
             } else {
@@ -386,7 +388,8 @@ impl Desk {
         let whose = match on {
             Some(exchange) => Whose::Request(Arc::clone(exchange)),
             None => match self.lock().tied() {
-                // Of one session all are as good; elsewhere one alone must be able to answer.
+                // All are one client's. Of one session each is as good as another; of a client without
+                // one it is the call that its question stops.
                 Tied::Requests(all) => {
                     let able: Vec<_> = all.iter().filter(|r| can(r.questions.client())).collect();
                     match (able.as_slice(), all.as_slice()) {
@@ -394,7 +397,9 @@ impl Desk {
                         ([one, rest @ ..], _) if rest.is_empty() || one.whose.is_session() => {
                             Whose::Request(Arc::clone(one))
                         }
-                        _ => Whose::Nobodys,
+                        (able, _) => {
+                            Exchange::next_to_ask(able).map_or(Whose::Nobodys, Whose::Request)
+                        }
                     }
                 }
                 Tied::Listeners(all) => {

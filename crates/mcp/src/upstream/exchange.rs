@@ -130,6 +130,18 @@ impl Exchange {
         Some(told)
     }
 
+    /// Of several requests of one client, the one whose question comes next: the only one whose
+    /// client has nothing to answer already or, when each has, the newest. `None` when it may be
+    /// either.
+    pub(crate) fn next_to_ask(of: &[&Arc<Self>]) -> Option<Arc<Self>> {
+        let mut free = of.iter().filter(|request| request.clock.lock().thinking == 0);
+        match (free.next(), free.next()) {
+            (Some(one), None) => Some(Arc::clone(one)),
+            (Some(_), Some(_)) => None,
+            (None, _) => of.iter().max_by_key(|request| request.key).map(|one| Arc::clone(one)),
+        }
+    }
+
     /// Puts a server's question to the client.
     pub(crate) fn ask(&self, question: Question, given_up: CancellationToken, asked: Asked) {
         self.clock.pause();

@@ -39,7 +39,7 @@ impl Link {
     ) -> Result<Value, UpstreamError> {
         let entered = self.desk.enter(client, method, &mut params, timeout)?;
         let exchange = &entered.exchange;
-        match &self.wire {
+        let answer = match &self.wire {
             Wire::Pipe(pipe) => {
                 let on = On::Request(exchange);
                 exchange.carry(pipe.ask(method, params, on)).await
@@ -48,7 +48,11 @@ impl Link {
                 let on = On::Request(exchange);
                 exchange.carry(http.ask(on, method, params.as_ref())).await
             }
-        }
+        };
+        answer.map_err(|error| match error {
+            UpstreamError::Rpc(error) => UpstreamError::Rpc(exchange.questions.heard_as(error)),
+            error => error,
+        })
     }
 
     /// Opens a stream that lasts until the server answers.

@@ -11,7 +11,7 @@ use super::link::Link;
 use super::listener::{ACKNOWLEDGED, Listener};
 use super::{Upstream, UpstreamError};
 use crate::revision::address;
-use crate::{Client, Listening, Nobody, Wanted};
+use crate::{Client, Listening, Nobody, RpcError, Wanted, code};
 
 /// Resources that one listener may follow.
 const URIS: usize = 1000;
@@ -38,6 +38,30 @@ impl Upstream {
         } else {
             self.listen_dated(client, wanted).await
         }
+    }
+
+    /// Begins a stream of the updates of these resources, for a client of its own; it ends with the
+    /// connection. Whoever else follows one of them is not concerned. `new`, if any, must be among
+    /// what the server grants; of the others it grants what it likes.
+    ///
+    /// # Errors
+    /// [`UpstreamError`]: what the server says against `new`.
+    pub async fn follow(
+        &self,
+        client: &Arc<dyn Client>,
+        uris: BTreeSet<String>,
+        new: Option<&str>,
+    ) -> Result<Listening, UpstreamError> {
+        let wanted = Wanted { uris, ..Wanted::default() };
+        if !self.revision.is_stateless() {
+            return self.follow_dated(client, wanted, new).await;
+        }
+        let listening = self.listen(client, wanted).await?;
+        if new.is_some_and(|new| !listening.granted.uris.contains(new)) {
+            let words = "the server does not tell of changes of this resource";
+            return Err(UpstreamError::Rpc(RpcError::new(code::METHOD_NOT_FOUND, words)));
+        }
+        Ok(listening)
     }
 
     async fn listen_stateless(
@@ -115,10 +139,36 @@ impl Upstream {
         let mut follows = Follows { link: Arc::clone(&self.link), uris: BTreeSet::new() };
         if says("resources", "subscribe") {
             for uri in wanted.uris {
-                if follows.add(&uri).await? {
-                    granted.uris.insert(uri);
-                }
+                match follows.add(&uri).await {
+                    Ok(()) => granted.uris.insert(uri),
+                    Err(UpstreamError::Rpc(_)) => false,
+                    Err(error) => return Err(error),
+                };
             }
+        }
+        let passing = Box::pin(async move {
+            let _follows = follows;
+            pass(&seat).await;
+        });
+        Ok(Listening { granted, passing })
+    }
+
+    async fn follow_dated(
+        &self,
+        client: &Arc<dyn Client>,
+        wanted: Wanted,
+        new: Option<&str>,
+    ) -> Result<Listening, UpstreamError> {
+        self.hear();
+        let seat = self.link.desk.seat(Listener::new(client, wanted.clone()))?;
+        let mut follows = Follows { link: Arc::clone(&self.link), uris: BTreeSet::new() };
+        let mut granted = Wanted::default();
+        for uri in wanted.uris {
+            match follows.add(&uri).await {
+                Ok(()) => granted.uris.insert(uri),
+                Err(UpstreamError::Rpc(_)) if new != Some(&uri) => false,
+                Err(error) => return Err(error),
+            };
         }
         let passing = Box::pin(async move {
             let _follows = follows;
@@ -161,25 +211,21 @@ struct Follows {
 }
 
 impl Follows {
-    /// False when the server does not want to.
-    async fn add(&mut self, uri: &str) -> Result<bool, UpstreamError> {
+    async fn add(&mut self, uri: &str) -> Result<(), UpstreamError> {
         let link = Arc::clone(&self.link);
         let _one = link.following.lock().await;
         let first = link.desk.follow(uri);
         // From here on it is let go again by being dropped.
         self.uris.insert(uri.to_owned());
         if !first {
-            return Ok(true);
+            return Ok(());
         }
-        match subscribe(&link, "resources/subscribe", uri).await {
-            Ok(_) => Ok(true),
-            Err(UpstreamError::Rpc(_)) => {
-                self.uris.remove(uri);
-                link.desk.unfollow(uri);
-                Ok(false)
-            }
-            Err(error) => Err(error),
+        let subscribed = subscribe(&link, "resources/subscribe", uri).await;
+        if let Err(UpstreamError::Rpc(_)) = &subscribed {
+            self.uris.remove(uri);
+            link.desk.unfollow(uri);
         }
+        subscribed.map(drop)
     }
 }
 

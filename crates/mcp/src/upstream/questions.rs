@@ -8,7 +8,8 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Answer, Boxed, Client, Id, RpcError, code};
+use crate::exchange::able::lack;
+use crate::{Answer, Boxed, Client, Id, Party, RpcError, code};
 
 /// Questions of one request, or of one listener, that may wait for the client at once.
 const AT_ONCE: usize = 8;
@@ -85,6 +86,9 @@ pub(crate) struct Questions {
     open: Mutex<JoinSet<()>>,
     waiting: Arc<AtomicUsize>,
     asked: AtomicUsize,
+    /// What a server was told because the client has not declared that it can answer, and how the
+    /// client itself is told so.
+    lack: Mutex<Option<(RpcError, RpcError)>>,
 }
 
 /// One question of a server.
@@ -132,7 +136,8 @@ pub(crate) struct Endless;
 
 impl Questions {
     pub(crate) fn new(client: Arc<dyn Client>) -> Self {
-        Self { client, open: Mutex::default(), waiting: Arc::default(), asked: AtomicUsize::new(0) }
+        let (open, lack) = (Mutex::default(), Mutex::default());
+        Self { client, open, waiting: Arc::default(), asked: AtomicUsize::new(0), lack }
     }
 
     pub(crate) fn client(&self) -> &Arc<dyn Client> {
@@ -160,6 +165,7 @@ impl Questions {
             }
         };
         if let Err(error) = checked {
+            self.lacks(&question, &error);
             done();
             question.refuse(error);
         } else if self.waiting.fetch_add(1, Ordering::AcqRel) >= AT_ONCE {
@@ -190,6 +196,29 @@ impl Questions {
             });
         }
         if asked >= IN_ALL { Err(Endless) } else { Ok(()) }
+    }
+
+    /// A question was refused because its client lacks something. One of the stateless revision is to
+    /// be told what (2026-07-28, capabilities), should the request fail for it.
+    fn lacks(&self, question: &Question, told: &RpcError) {
+        if !matches!(self.client.party(), Party::Caller { session: None, .. }) {
+            return;
+        }
+        let declared = self.client.capabilities();
+        if let Some(lack) = lack(declared, &question.method, question.params.as_ref()) {
+            let mut kept = self.lack.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.get_or_insert_with(|| (told.clone(), lack.into_error()));
+        }
+    }
+
+    /// The error of a request, as its client is to hear it: a server that passes on what it was told
+    /// fails for what the client lacks.
+    pub(crate) fn heard_as(&self, error: RpcError) -> RpcError {
+        let kept = self.lack.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*kept {
+            Some((told, lack)) if *told == error => lack.clone(),
+            _ => error,
+        }
     }
 
     /// Nobody waits any more for what was asked.

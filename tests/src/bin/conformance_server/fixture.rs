@@ -19,6 +19,27 @@ pub(crate) enum Change {
     Resource(String),
 }
 
+/// Which revisions it speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    All,
+    /// Those that begin with a handshake.
+    Handshake,
+    /// 2026-07-28.
+    Stateless,
+}
+
+impl Speaks {
+    /// Whether a request is one of a revision that it does not speak.
+    fn refuses(self, asker: &Asker) -> bool {
+        match self {
+            Self::All => false,
+            Self::Handshake => asker.revision.is_stateless(),
+            Self::Stateless => !asker.revision.is_stateless(),
+        }
+    }
+}
+
 /// What a session has asked for.
 #[derive(Default)]
 struct Session {
@@ -27,16 +48,15 @@ struct Session {
 
 pub(crate) struct Fixture {
     pub(crate) changes: broadcast::Sender<Change>,
+    speaks: Speaks,
     sessions: Arc<Mutex<HashMap<String, Session>>>,
 }
 
-impl Default for Fixture {
-    fn default() -> Self {
-        Self { changes: broadcast::channel(64).0, sessions: Arc::default() }
-    }
-}
-
 impl Fixture {
+    pub(crate) fn new(speaks: Speaks) -> Self {
+        Self { changes: broadcast::channel(64).0, speaks, sessions: Arc::default() }
+    }
+
     fn session<T>(&self, asker: &Asker, with: impl FnOnce(&mut Session) -> T) -> Option<T> {
         let name = asker.session.as_deref()?;
         Some(with(self.sessions.lock().unwrap().entry(name.to_owned()).or_default()))
@@ -67,6 +87,10 @@ impl Backend for Fixture {
     ) -> Boxed<'a, Answer> {
         let params = params.unwrap_or_else(|| json!({}));
         Box::pin(async move {
+            if self.speaks.refuses(asker) {
+                let words = "this server does not speak this revision";
+                return Err(RpcError::new(code::METHOD_NOT_FOUND, words));
+            }
             match method {
                 "initialize" | "server/discover" => Ok(hello()),
                 "tools/list" => Ok(json!({ "tools": tools::list() })),

@@ -1,7 +1,7 @@
 //! An MCP server with everything that the conformance suites look for, over the gateway's own door.
 //!
 //! Over HTTP it prints its URL, and ends when its input does. With `--stdio` it speaks on its
-//! standard streams.
+//! standard streams. With `--handshake` or `--stateless` it speaks the revisions of one era alone.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "the protocol with the parent is on standard output")]
 #![allow(clippy::unwrap_used, reason = "a test server that cannot stand must end at once")]
@@ -15,7 +15,7 @@ mod tools;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use fixture::Fixture;
+use fixture::{Fixture, Speaks};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -24,23 +24,29 @@ use ringfence_mcp::{DoorBody, HttpDoor, route, serve_stdio};
 use tokio::io::AsyncReadExt;
 
 fn main() {
-    let stdio = std::env::args().any(|argument| argument == "--stdio");
+    let said = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let stdio = said("--stdio");
+    let speaks = match (said("--handshake"), said("--stateless")) {
+        (true, false) => Speaks::Handshake,
+        (false, true) => Speaks::Stateless,
+        _ => Speaks::All,
+    };
+    let fixture = Arc::new(Fixture::new(speaks));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if stdio {
-        let fixture = Arc::new(Fixture::default());
         let streams = (tokio::io::stdin(), tokio::io::stdout());
         runtime.block_on(serve_stdio(fixture, streams.0, streams.1)).unwrap();
     } else {
-        runtime.block_on(serve());
+        runtime.block_on(serve(fixture));
     }
     // A read of stdin that nobody can cancel must not hold the program.
     runtime.shutdown_background();
 }
 
-async fn serve() {
+async fn serve(fixture: Arc<Fixture>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let door = Arc::new(HttpDoor::new(Arc::new(Fixture::default()), port, Limits::default()));
+    let door = Arc::new(HttpDoor::new(fixture, port, Limits::default()));
     println!("http://127.0.0.1:{port}/fixture/mcp");
     let accepting = async {
         loop {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::pipes::{Server, ask, connected};
-use super::stage::{note, of, question};
-use crate::upstream::{Opening, Upstream};
+use super::stage::{able, note, of, question, stateless_of};
+use crate::upstream::{Opening, Upstream, UpstreamError};
 use crate::{Client, Nobody, Party, Wanted};
 
 /// Who was asked for its roots; `None` when the server was refused.
@@ -145,4 +145,81 @@ async fn what_another_client_has_told_the_server_may_be_what_it_asks_about() {
     told("bert").await;
     server.next().await;
     assert_eq!(asked(&mut server, 2).await, None);
+}
+
+/// A client of the stateless revision for one of its calls. Its answer names the call, and comes when
+/// it is let.
+fn slow(principal: &str, call: &'static str) -> (Arc<dyn Client>, Arc<tokio::sync::Semaphore>) {
+    let lets = Arc::new(tokio::sync::Semaphore::new(0));
+    let waits = Arc::clone(&lets);
+    let client = stateless_of(principal, able(), move |_, params| {
+        let waits = Arc::clone(&waits);
+        Box::pin(async move {
+            waits.acquire().await.unwrap().forget();
+            Ok(json!({ "for": call, "with": params }))
+        })
+    });
+    (client, lets)
+}
+
+#[tokio::test]
+async fn of_the_calls_of_a_stateless_client_the_one_that_waits_for_nothing_is_asked() {
+    let (upstream, mut server) = connected(Opening::Handshake).await;
+    let ((first, lets_first), (second, lets_second)) = (slow("anna", "1"), slow("anna", "2"));
+    let one = call(&upstream, &mut server, &first).await;
+    server.say(question(1, "roots/list", json!({ "n": 1 }))).await;
+    // Its client thinks, and makes another call meanwhile: what is asked now is about that.
+    let two = call(&upstream, &mut server, &second).await;
+    server.say(question(2, "roots/list", json!({ "n": 2 }))).await;
+    // Both wait: the newest.
+    server.say(question(3, "roots/list", json!({ "n": 3 }))).await;
+    lets_second.add_permits(2);
+    let mut answers = [server.next().await, server.next().await];
+    answers.sort_by_key(|answer| answer["id"].as_i64());
+    for (answer, n) in answers.iter().zip([2, 3]) {
+        assert_eq!(answer["id"], n);
+        assert_eq!(answer["result"], json!({ "for": "2", "with": { "n": n } }));
+    }
+    // The first goes on.
+    lets_first.add_permits(1);
+    let answer = server.next().await;
+    assert_eq!(answer["result"], json!({ "for": "1", "with": { "n": 1 } }));
+    // Neither waits: it may be about either, and goes to none.
+    assert_eq!(asked(&mut server, 4).await, None);
+    // Nor does it go to one of them while another client has a call under way.
+    let (other, lets_other) = slow("bert", "3");
+    let three = call(&upstream, &mut server, &other).await;
+    answered(&mut server, two).await;
+    lets_other.add_permits(1);
+    lets_first.add_permits(1);
+    assert_eq!(asked(&mut server, 5).await, None);
+    answered(&mut server, one).await;
+    answered(&mut server, three).await;
+}
+
+#[tokio::test]
+async fn a_stateless_client_is_told_which_capability_a_call_failed_for() {
+    let (upstream, mut server) = connected(Opening::Handshake).await;
+    let bare = stateless_of("anna", json!({}), |_, _| panic!("it is not asked"));
+    let fails = async |server: &mut Server, client: &Arc<dyn Client>, with: Option<Value>| {
+        let (call, sent) = call(&upstream, server, client).await;
+        server.say(question(1, "sampling/createMessage", json!({}))).await;
+        let told = server.next().await["error"].clone();
+        assert_eq!(told["code"], -32601, "{told}");
+        let error = with.unwrap_or(told);
+        server.say(json!({ "jsonrpc": "2.0", "id": sent["id"], "error": error })).await;
+        match call.await.unwrap() {
+            Err(UpstreamError::Rpc(error)) => error,
+            other => panic!("{other:?}"),
+        }
+    };
+    let error = fails(&mut server, &bare, None).await;
+    assert_eq!(error.code, -32021);
+    assert_eq!(error.data, Some(json!({ "requiredCapabilities": { "sampling": {} } })));
+    // What the server says itself it has said.
+    let own = json!({ "code": -32050, "message": "no" });
+    assert_eq!(fails(&mut server, &bare, Some(own)).await.code, -32050);
+    // A client with a session hears what the server was told.
+    let mute = super::stage::in_session("anna", "one", json!({}));
+    assert_eq!(fails(&mut server, &mute, None).await.code, -32601);
 }

@@ -319,3 +319,60 @@ async fn listeners_and_what_they_follow_are_bounded() {
     held.pop();
     assert!(session.upstream.listen(&client, wanted(true, &[], true)).await.is_ok());
 }
+
+#[tokio::test]
+async fn an_update_goes_to_those_who_follow_on_whichever_stream_it_is_told() {
+    let url = stage(|seen, out| async move {
+        let capabilities = json!({"tools": {"listChanged": true}});
+        let Some((seen, mut out)) = dated(seen, out, capabilities).await else { return };
+        let uri = seen.body["params"]["uri"].as_str().unwrap_or_default();
+        match (seen.verb.as_str(), seen.method()) {
+            ("POST", "tools/call") => {
+                out.events().await;
+                for uri in ["a:", "b:", "c:"] {
+                    out.event(&note(UPDATED, json!({"uri": uri}))).await;
+                }
+                out.event(&note("notifications/message", json!({"n": 1}))).await;
+                out.event(&result(&seen, json!({}))).await;
+                out.end().await;
+            }
+            ("POST", "resources/subscribe") if uri == "no:" => {
+                let error = json!({"code": -32002, "message": "no such resource"});
+                out.json(json!({"jsonrpc": "2.0", "id": seen.id(), "error": error})).await;
+            }
+            ("POST", _) => out.result(&seen, json!({})).await,
+            _ => out.empty(405).await,
+        }
+    })
+    .await;
+    let upstream = connect(&url, Revision::HANDSHAKE).await;
+    let uris = |uris: &[&str]| uris.iter().map(|uri| (*uri).to_owned()).collect::<BTreeSet<_>>();
+    let ((one, mut heard_one), (two, mut heard_two)) = (ear(json!({})), ear(json!({})));
+    let (caller, mut heard_by_caller) = ear(json!({}));
+    let (all, mut heard_by_all) = ear(json!({}));
+    let first = upstream.follow(&one, uris(&["a:"]), Some("a:")).await.unwrap();
+    let second = upstream.follow(&two, uris(&["b:"]), None).await.unwrap();
+    assert_eq!(first.granted, wanted(false, &["a:"], false));
+    let rest = upstream.listen(&all, wanted(true, &[], true)).await.unwrap();
+    let passing = [first.passing, second.passing, rest.passing].map(tokio::spawn);
+    // What the server does not want is refused with its words, unless it is not what was asked for.
+    let error = upstream.follow(&one, uris(&["a:", "no:"]), Some("no:")).await.err().unwrap();
+    assert!(matches!(error, UpstreamError::Rpc(ref e) if e.code == -32002), "{error}");
+    let without = upstream.follow(&one, uris(&["a:", "no:"]), Some("a:")).await.unwrap();
+    assert_eq!(without.granted, wanted(false, &["a:"], false));
+    drop(without);
+    upstream.request(&caller, "tools/call", add(), WAIT).await.unwrap();
+    let update = |uri: &str| (UPDATED.to_owned(), json!({"uri": uri}));
+    assert_eq!(heard_one.recv().await.unwrap(), update("a:"));
+    assert_eq!(heard_two.recv().await.unwrap(), update("b:"));
+    // The control: what is the caller's own it hears, and nothing else; nobody follows the third.
+    assert_eq!(heard_by_caller.recv().await.unwrap().0, "notifications/message");
+    assert_eq!(upstream.unheard().notifications, 1);
+    drop(upstream);
+    for passing in passing {
+        passing.await.unwrap();
+    }
+    for heard in [&mut heard_one, &mut heard_two, &mut heard_by_caller, &mut heard_by_all] {
+        assert!(heard.try_recv().is_err());
+    }
+}

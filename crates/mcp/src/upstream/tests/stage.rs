@@ -226,6 +226,25 @@ pub(super) fn of(
     (Arc::new(Ear { capabilities: able(), party, heard, answering }), hears)
 }
 
+/// One with a session, which has declared this.
+pub(super) fn in_session(principal: &str, session: &str, capabilities: Value) -> Arc<dyn Client> {
+    let (principal, session) = (Some(principal.into()), Some(session.into()));
+    let (heard, _) = mpsc::unbounded_channel();
+    let answering: Box<Answering> = Box::new(|_, _| Box::pin(std::future::pending()));
+    Arc::new(Ear { capabilities, party: Party::Caller { principal, session }, heard, answering })
+}
+
+/// One of the stateless revision, which answers as it is told.
+pub(super) fn stateless_of(
+    principal: &str,
+    capabilities: Value,
+    answering: impl Fn(String, Option<Value>) -> Boxed<'static, Answer> + Send + Sync + 'static,
+) -> Arc<dyn Client> {
+    let party = Party::Caller { principal: Some(principal.into()), session: None };
+    let (heard, _) = mpsc::unbounded_channel();
+    Arc::new(Ear { capabilities, party, heard, answering: Box::new(answering) })
+}
+
 impl Client for Ear {
     fn capabilities(&self) -> &Value {
         &self.capabilities
