@@ -359,7 +359,7 @@ fn a_ledger_that_goes_away_or_is_another_refuses() {
 fn a_server_that_is_restarted_in_the_middle_refuses_and_then_works() {
     let mut server = Postgres::start();
     let ledger = Ledger::new(Who::Itself, Some(&server));
-    let mut one = ledger.spend("many", "- 999999.00 -", "0.01", "1", 100_000_000);
+    let mut one = ledger.spend("many", "- 999999.00 -", "200.00", "1", 100_000_000);
     let mut until = |what: &str| loop {
         let line = one.line().expect("it goes on");
         if line.starts_with(what) {
