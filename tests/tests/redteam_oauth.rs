@@ -374,12 +374,12 @@ fn a_token_goes_to_the_address_that_it_is_for_and_to_no_other() {
         let output = project.ringfence(&LOGIN);
         assert_ne!(output.status, 0, "the metadata is about another server: {}", output.stderr);
         assert!(output.stderr.contains("not be this server's"), "{}", output.stderr);
-        let list = || project.ringfence(&["login", "--list", "--json"]).ok().json();
-        let before = list();
         // One that was given for another server is not taken, and not kept.
         project.manifest(&upstream("https://mcp.example.com/mcp"));
         project.lock();
         project.trust();
+        let list = || project.ringfence(&["login", "--list", "--json"]).ok().json();
+        let before = list();
         net.authority(&with(&honest(), &json!({"audience": "https://other.example.com/mcp"})));
         let output = project.ringfence(&LOGIN).expect(1);
         assert!(output.stderr.contains("does not take the token"), "{}", output.stderr);

@@ -224,6 +224,7 @@ impl SignedIn {
             return Ok(());
         }
         let renewed = refresh(&*self.outside, &self.ground, grant, now()).await;
+        let old = grant.tokens().refresh().map(str::to_owned).map(zeroize::Zeroizing::new);
         let grant = match renewed {
             Ok(grant) => grant,
             Err(error @ OAuthError::Over(_)) => {
@@ -233,13 +234,21 @@ impl SignedIn {
             }
             Err(error) => return Err(format!("the token could not be renewed: {error}")),
         };
+        let rotated = grant.tokens().refresh() != old.as_deref().map(String::as_str);
         let new = listed(&grant, sign_in.kept);
         let text = grant.to_text().map_err(|error| error.to_string())?;
         let value = Secret::from_bytes(text).map_err(str::to_owned)?;
-        let kept = self.signins.keep(&new, &value).await;
-        kept.map_err(|error| format!("{error}; {} signs in again", self.login()))?;
-        drop(turn);
+        // A server may say it from now on, whatever becomes of it here.
         self.guard.add(&grant);
+        if let Err(error) = self.signins.keep(&new, &value).await {
+            let words = format!("{error}; {} signs in again", self.login());
+            if rotated {
+                // The old one was used: once more, it would be taken for stolen.
+                held.over = Some(words.clone());
+            }
+            return Err(words);
+        }
+        drop(turn);
         let stamp = self.signins.stamp();
         *held = Held {
             read: Some((stamp, Some((new, grant)))),

@@ -57,6 +57,8 @@ struct Issues {
     asked: Notify,
     goes_on: Notify,
     times: AtomicUsize,
+    /// Done before it answers.
+    first: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Outside for Issues {
@@ -68,6 +70,9 @@ impl Outside for Issues {
             assert!(secrets.iter().any(|it| **it == before), "{before} is given back");
             self.asked.notify_one();
             self.goes_on.notified().await;
+            if let Some(first) = lock(&self.first).take() {
+                first();
+            }
             let body = json!({
                 "access_token": format!("at-{number}-long-enough"), "token_type": "Bearer",
                 "refresh_token": format!("rt-{number}-long-enough"), "expires_in": 3600,
@@ -182,6 +187,38 @@ async fn tokens_of_before_stay_hidden_on_every_connection() {
         }
         assert_eq!(said(holder, "at-9-long-enough"), "at-9-long-enough", "control");
     }
+}
+
+#[tokio::test]
+async fn a_refresh_token_whose_successor_could_not_be_kept_is_not_used_again() {
+    let home = Home::new("unkept");
+    let signins = kept(&home.0).await;
+    let outside = Arc::<Issues>::default();
+    let folder = home.0.join("signins");
+    let mode = |folder: &Path, mode| {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // A folder that others can look into takes no token.
+    let open = folder.clone();
+    *lock(&outside.first) = Some(Box::new(move || mode(&open, 0o755)));
+    outside.goes_on.notify_one();
+    let holder = holder(&signins, &outside);
+    let failed = holder.header().await.unwrap_err();
+    assert!(failed.contains("mode 0700") && failed.contains("signs in again"), "{failed}");
+    mode(&folder, 0o700);
+    assert_eq!(holder.header().await, Err(failed.clone()));
+    assert!(!holder.challenged(401, None).await);
+    assert_eq!(outside.times.load(Ordering::SeqCst), 1, "nobody is asked with it once more");
+    let hidden = said(&holder, "at-2-long-enough");
+    assert_eq!(hidden, "[redacted:(sign-in)]", "what was given is hidden all the same");
+    // Control: another sign-in is tried anew.
+    outside.goes_on.notify_one();
+    let sign_in = signins.find(SERVER).unwrap().unwrap();
+    let value = signins.value(&sign_in).await.unwrap();
+    let text = value.expose().replace("rt-1", "rt-2");
+    let value = Secret::from_bytes(Zeroizing::new(text.into_bytes())).unwrap();
+    signins.keep(&sign_in, &value).await.unwrap();
+    assert_eq!(holder.header().await.unwrap().unwrap(), "Bearer at-3-long-enough");
 }
 
 #[tokio::test]
