@@ -274,6 +274,75 @@ fn a_request_state_is_its_client_s_alone_and_used_once() {
     });
 }
 
+/// A server over stdio whose tool `ask` asks its client for a word, whatever `plain` was called for.
+const LATE: &str = r#"
+import json, sys
+def say(message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+waiting, about = {}, "nobody"
+for line in sys.stdin:
+    m = json.loads(line)
+    method = m.get("method")
+    if method == "initialize":
+        say({"id": m["id"], "result": {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}}})
+    elif method == "tools/list":
+        say({"id": m["id"], "result": {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in ("plain", "ask")]}})
+    elif method == "tools/call" and m["params"]["name"] == "plain":
+        about = m["params"]["arguments"]["of"]
+        say({"id": m["id"], "result": {"content": []}})
+    elif method == "tools/call":
+        waiting["q"] = m["id"]
+        schema = {"type": "object", "properties": {}}
+        say({"id": "q", "method": "elicitation/create", "params": {"message": "a word for " + about, "requestedSchema": schema}})
+    elif method is None and m.get("id") in waiting:
+        text = json.dumps(m.get("result", m.get("error")))
+        say({"id": waiting.pop(m["id"]), "result": {"content": [{"type": "text", "text": text}]}})
+"#;
+
+/// Attack 7's kin: what a server asks late, about a call of one client, reaches no other.
+#[test]
+fn a_question_about_one_client_s_call_reaches_no_other() {
+    each_user(|who| {
+        let project = ringfence_tests::Project::new(who);
+        project.file("late.py", LATE);
+        project.manifest(
+            "version = 1\n[servers.late]\ntype = \"stdio\"\ncommand = \"/usr/bin/python3\"\nargs = [\"late.py\"]\n",
+        );
+        project.lock();
+        project.trust();
+        let gate = Gate::serve(&project, &[]);
+        let two = token(&project, "two");
+        let call = |gate: &Gate, token: &str, tool: &str, of: &str| {
+            let mut params = stateless(json!({ "name": tool, "arguments": { "of": of } }));
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
+                json!({ "elicitation": {} });
+            let body =
+                json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+            let headers = [
+                ("MCP-Protocol-Version", "2026-07-28"),
+                ("Mcp-Method", "tools/call"),
+                ("Mcp-Name", tool),
+            ];
+            exchange(gate.address, &gate.text(token, "/late/mcp", &headers, &body)).message()
+        };
+        assert!(call(&gate, &gate.token, "plain", "anna")["result"]["content"].is_array());
+        let asked = call(&gate, &two, "ask", "");
+        assert!(!asked.to_string().contains("a word for anna"), "{asked}");
+        assert!(asked.to_string().contains("whose question"), "the server is told: {asked}");
+        // Nor is she, now that two have called it.
+        let hers = call(&gate, &gate.token, "ask", "");
+        assert!(!hers.to_string().contains("a word for anna"), "{hers}");
+        gate.end();
+        // The control: whoever has the server alone is asked.
+        let gate = Gate::with(&project, &[], two);
+        assert!(call(&gate, &gate.token, "plain", "bert")["result"]["content"].is_array());
+        let his = call(&gate, &gate.token, "ask", "");
+        assert_eq!(his["result"]["resultType"], "input_required", "{his}");
+        assert!(his.to_string().contains("a word for bert"), "{his}");
+        gate.end();
+    });
+}
+
 /// Attack 8.
 #[test]
 fn a_client_s_token_goes_nowhere() {

@@ -215,7 +215,11 @@ impl Http {
             }
             body.extend_from_slice(&chunk);
             if body.len() > BEGUN && begun.is_none() {
-                let held = self.desk.replies.begun(self.limits).await;
+                // What was announced is the most that comes.
+                let most = usize::try_from(announced).ok().filter(|announced| *announced > 0);
+                let message = most.unwrap_or(self.limits.message);
+                let limits = UpstreamLimits { message, ..self.limits };
+                let held = self.desk.replies.begun(limits).await;
                 begun = Some((held, Instant::now() + REST));
             }
         }
