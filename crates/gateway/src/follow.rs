@@ -4,16 +4,22 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use ringfence_bundle::ServerId;
 use ringfence_mcp::{Client, Listening, Reply, RpcError, UpstreamError, Wanted, code};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::Gateway;
 use crate::error::Error;
 use crate::permit::CallPermit;
-use crate::sessions::{Ear, Follows, Stream, bounded, session};
+use crate::sessions::{Attached, Ear, Follows, Stream, bounded, session};
 use crate::upstream::Failure;
+
+/// How long after its end a stream is begun again, and no longer than that when it ends again and again.
+const SOON: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(60);
 
 /// What a client wants with one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,21 +108,10 @@ impl Gateway {
         self.sessions.end(session);
     }
 
-    /// Lets the session of this client hear of what it follows on this stream of its own.
-    pub(crate) fn heard_on(
-        &self,
-        client: &Arc<dyn Client>,
-        server: &ServerId,
-        listening: Listening,
-    ) -> Listening {
-        let Some(kept) = self.sessions.of(client.as_ref(), server) else { return listening };
-        let Listening { granted, passing } = listening;
-        let (attached, missed) = kept.ear.attach(client);
-        let passing = Box::pin(async move {
-            attached.tell(missed).await;
-            passing.await;
-        });
-        Listening { granted, passing }
+    /// Lets the session of this client hear of what it follows on this stream of its own, until what
+    /// comes back is dropped.
+    pub(crate) fn attach(&self, client: &Arc<dyn Client>, server: &ServerId) -> Option<Attached> {
+        Some(self.sessions.of(client.as_ref(), server)?.ear.attach(client))
     }
 }
 
@@ -130,19 +125,30 @@ struct Followed {
 }
 
 impl Followed {
-    /// Passes updates on. When the server is there anew, what is followed is asked of it again, and
-    /// judged again.
+    /// Passes updates on. When the server is there anew, or has ended the stream, what is followed is
+    /// asked of it again, and judged again.
     async fn pass(self, mut passing: ringfence_mcp::Boxed<'static, ()>, mut generation: u64) {
         let Some(mut ups) = self.gateway.upgrade().map(|gateway| gateway.ups()) else { return };
+        let mut wait = SOON;
         loop {
+            let begun = Instant::now();
             passing.await;
+            wait = if begun.elapsed() > LATE { SOON } else { wait };
+            let at = Instant::now() + wait;
             let next = loop {
                 ups.borrow_and_update();
-                match self.gateway.upgrade().map(|gateway| gateway.is_up(&self.server)) {
+                let up = match self.gateway.upgrade().map(|gateway| gateway.is_up(&self.server)) {
                     None => return,
                     Some(Some(now)) if now != generation => break now,
-                    Some(_) if ups.changed().await.is_err() => return,
-                    Some(_) => {}
+                    Some(up) => up,
+                };
+                tokio::select! {
+                    changed = ups.changed() => if changed.is_err() { return },
+                    // It has ended the stream and stands, as far as is known.
+                    () = tokio::time::sleep_until(at), if up.is_some() => {
+                        wait = (2 * wait).min(LATE);
+                        break generation;
+                    }
                 }
             };
             generation = next;

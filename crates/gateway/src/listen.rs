@@ -42,7 +42,13 @@ impl Gateway {
         let granted = listening.granted.clone();
         let (gateway, client, server) = (Arc::clone(self), Arc::clone(client), server.clone());
         let (caller, wanted) = (caller.clone(), granted.clone());
+        let attached = self.attach(&client, &server);
         let passing = async move {
+            // What the session follows is heard on this stream for as long as it lives.
+            let mut attached = attached;
+            if let Some(attached) = &mut attached {
+                attached.tell().await;
+            }
             let mut passing = listening.passing;
             loop {
                 passing.await;
@@ -70,7 +76,6 @@ impl Gateway {
     }
 
     /// One decision, and a stream over one connection; over that of a generation, starting nothing.
-    /// On it the session of the client hears of what it follows, too.
     pub(crate) async fn hear(
         &self,
         caller: &Caller,
@@ -79,9 +84,7 @@ impl Gateway {
         wanted: Wanted,
         generation: Option<u64>,
     ) -> Result<(Listening, u64), Error> {
-        let who = caller.to_string();
-        let (listening, over) = self.hear_as(&who, client, server, wanted, generation).await?;
-        Ok((self.heard_on(client, server, listening), over))
+        self.hear_as(&caller.to_string(), client, server, wanted, generation).await
     }
 
     /// [`Gateway::hear`] for whoever is called so in the record.

@@ -153,14 +153,13 @@ impl Ear {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on it hears on this stream, until what comes back is dropped. With it, what it has
-    /// missed.
-    pub(crate) fn attach(self: &Arc<Self>, stream: &Arc<dyn Client>) -> (Attached, Vec<Value>) {
+    /// From here on it hears on this stream, until what comes back is dropped.
+    pub(crate) fn attach(self: &Arc<Self>, stream: &Arc<dyn Client>) -> Attached {
         let mut heard = self.lock();
         heard.stream = Some(Arc::clone(stream));
         let missed = std::mem::take(&mut heard.waiting);
         drop(heard);
-        (Attached { ear: Arc::clone(self), stream: Arc::clone(stream) }, missed)
+        Attached { ear: Arc::clone(self), stream: Arc::clone(stream), missed }
     }
 }
 
@@ -168,14 +167,18 @@ impl Ear {
 pub(crate) struct Attached {
     ear: Arc<Ear>,
     stream: Arc<dyn Client>,
+    missed: Vec<Value>,
 }
 
 impl Attached {
-    /// Tells what was missed.
-    pub(crate) async fn tell(&self, missed: Vec<Value>) {
-        for params in missed {
-            self.stream.notify(UPDATED, Some(params)).await;
-        }
+    /// Tells what was missed, once.
+    pub(crate) fn tell(&mut self) -> Boxed<'static, ()> {
+        let (stream, missed) = (Arc::clone(&self.stream), std::mem::take(&mut self.missed));
+        Box::pin(async move {
+            for params in missed {
+                stream.notify(UPDATED, Some(params)).await;
+            }
+        })
     }
 }
 
@@ -267,15 +270,15 @@ mod tests {
         ear.notify("notifications/message", update(0)).await;
         assert!(ear.ask("roots/list", None).await.is_err());
         let (first, client) = stream("one");
-        let (attached, missed) = ear.attach(&client);
-        assert_eq!(missed.len(), WAITING);
-        attached.tell(missed).await;
+        let mut attached = ear.attach(&client);
+        assert_eq!(attached.missed.len(), WAITING);
+        attached.tell().await;
         ear.notify(UPDATED, update(0)).await;
         assert_eq!(first.0.lock().unwrap().len(), WAITING + 1);
         // Another stream takes over; the end of the first changes nothing.
         let (second, client) = stream("one");
-        let (_attached, missed) = ear.attach(&client);
-        assert!(missed.is_empty());
+        let later = ear.attach(&client);
+        assert!(later.missed.is_empty());
         drop(attached);
         ear.notify(UPDATED, update(0)).await;
         assert_eq!(first.0.lock().unwrap().len(), WAITING + 1);

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::many::{LIST_CHANGED, Many};
 use super::names;
 use crate::call::JudgedRequest;
+use crate::sessions::Attached;
 
 /// Servers asked at once.
 const AT_ONCE: usize = 16;
@@ -284,6 +285,8 @@ async fn pass(
     let mut streams: JoinSet<()> = JoinSet::new();
     // By the connection: one that ended is not heard again, its successor is.
     let mut heard: BTreeMap<ServerId, u64> = BTreeMap::new();
+    // What the session follows of each.
+    let mut attached = BTreeMap::new();
     if many.has_lost(asker.session.as_ref()) && granted.tools {
         client.notify(LIST_CHANGED, None).await;
     }
@@ -306,7 +309,15 @@ async fn pass(
             many.level(&asker, &client, &server).await;
             let client = naming(&client, &server, true);
             let (gateway, caller) = (Arc::clone(&many.gateway), many.caller(&asker));
+            let mut follows = gateway.attach(&client, &server);
+            let missed = follows.as_mut().map(Attached::tell);
+            if let Some(follows) = follows {
+                attached.insert(server.clone(), follows);
+            }
             streams.spawn(async move {
+                if let Some(missed) = missed {
+                    missed.await;
+                }
                 let heard = gateway.hear(&caller, &client, &server, wanted, Some(generation));
                 if let Ok((listening, _)) = heard.await {
                     listening.passing.await;
@@ -327,6 +338,7 @@ async fn pass(
                 // What is heard from now on is what is selected now.
                 streams.shutdown().await;
                 heard.clear();
+                attached.clear();
                 if granted.tools {
                     client.notify(LIST_CHANGED, None).await;
                 }

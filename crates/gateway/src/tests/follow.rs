@@ -172,6 +172,23 @@ async fn a_server_that_is_there_anew_is_asked_for_the_same() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_the_server_ends_is_begun_again() {
+    let paper = Paper::new(true, &ALL, false);
+    let mut one = paper.reader("anna", Some("one"));
+    one.listen(&[]).await;
+    one.follow("x:a").await.unwrap();
+    paper.news.until(&["x:a"]).await;
+    for _ in 0..3 {
+        paper.news.hang_up();
+        paper.news.until(&[]).await;
+        // Nobody does anything about it.
+        paper.news.until(&["x:a"]).await;
+        paper.news.change(Some("x:a"));
+        assert_eq!(one.next().await, "x:a");
+    }
+}
+
 #[tokio::test]
 async fn what_a_session_may_follow_is_bounded() {
     for stateless in [true, false] {

@@ -27,6 +27,8 @@ enum Change {
     Resource(String),
     /// `true`: it only asks whether a stream is there.
     Tools(bool),
+    /// All streams end.
+    End,
 }
 
 /// The server. `stateless`: it speaks 2026-07-28 alone, or else what has a handshake.
@@ -57,6 +59,11 @@ impl News {
     pub(super) fn change(&self, uri: Option<&str>) {
         let change = uri.map_or(Change::Tools(false), |uri| Change::Resource(uri.to_owned()));
         let _ = self.changes.send(change);
+    }
+
+    /// It ends all of its streams, and stands.
+    pub(super) fn hang_up(&self) {
+        let _ = self.changes.send(Change::End);
     }
 
     fn count(&self, uris: impl IntoIterator<Item = String>, more: bool) {
@@ -180,6 +187,7 @@ impl Backend for Shared {
             while let Ok(change) = changes.recv().await {
                 let uri = match change {
                     Change::Resource(uri) => uri,
+                    Change::End => return,
                     Change::Tools(trial) => {
                         if wanted.tools {
                             let params = json!({ "_meta": { "trial": trial } });
