@@ -118,7 +118,8 @@ impl Gateway {
         let settled = reservation.settle(reply).await;
         if let Some(warning) = settled.warning {
             // A record that takes no more stops the next call.
-            let _ = self.journal.note(Event::SpendWarned { call, detail: warning.clone() });
+            let _ =
+                self.journal.note(Event::SpendWarned { call: Some(call), detail: warning.clone() });
             self.stop.warn(warning);
         }
         if let Some(reason) = settled.stop {

@@ -216,8 +216,10 @@ pub enum Event {
     },
     /// So much of a spending cap is used that a person is to know; once for each cap and period.
     SpendWarned {
-        /// Number of the call within the run that got there.
-        call: u64,
+        /// Number of the call within the run that got there, or of a later one; absent when it was found at
+        /// the end.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        call: Option<u64>,
         /// Which cap, its period, and how much of it is used, in words.
         detail: String,
     },

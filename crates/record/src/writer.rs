@@ -31,11 +31,9 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// So many of them are a group of their own at once.
 const ENOUGH: usize = 256;
 
-/// Where the last group had so many that somebody waited for, others are on their way: it is worth
+/// Where the last group had so many that somebody waited for, as many are on their way again: it is worth
 /// waiting a little for them, and signing once for all.
 const SOME: usize = 4;
-/// How many are waited for then, and for how long.
-const MANY: usize = 32;
 const A_LITTLE: Duration = Duration::from_micros(500);
 
 /// What a buffer may keep between groups.
@@ -240,7 +238,7 @@ impl Shared {
         let waited = self.work.wait_timeout_while(state, PATIENCE, early);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if *last >= SOME && state.awaited > 0 {
-            let enough = (2 * *last).min(MANY);
+            let enough = *last;
             state.enough = Some(enough);
             let few = |state: &mut State| {
                 let much = state.queue.len() >= ENOUGH || state.awaited >= enough;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use ringfence_approval::{Approver, Channel, Desk};
 use ringfence_identity::machine_did;
 use ringfence_policy::MachinePolicy;
-use ringfence_record::{Recorder, RunId};
+use ringfence_record::{Event, Recorder, RunId};
 use ringfence_spend::{Budget, Cap, Caps, Ledger, Price, Purse, Usd};
 use ringfence_state::State;
 
@@ -22,7 +22,7 @@ pub(crate) type Counted = Arc<OnceLock<(String, String)>>;
 pub(crate) struct Rooms {
     desk: Option<Arc<Desk>>,
     purse: Option<Arc<dyn Purse>>,
-    ledger: Option<Ledger>,
+    ledger: Option<(Ledger, Recorder)>,
 }
 
 impl Rooms {
@@ -45,7 +45,7 @@ impl Rooms {
         if paid {
             let ledger = Ledger::new(state.clone());
             rooms.purse = Some(Arc::new(budget(plan, run, caps, ledger.clone(), counted)?));
-            rooms.ledger = Some(ledger);
+            rooms.ledger = Some((ledger, recorder.clone()));
         }
         rooms.desk = desk(plan, run, recorder, state, near).await?;
         Ok(rooms)
@@ -65,8 +65,12 @@ impl Rooms {
             // What could not be taken back expires.
             let _ = desk.close().await;
         }
-        if let Some(ledger) = &self.ledger {
+        if let Some((ledger, recorder)) = &self.ledger {
             ledger.flush().await;
+            if let Some(detail) = self.purse.as_ref().and_then(|purse| purse.warning()) {
+                // A record that takes no more has ended the run already.
+                let _ = recorder.note(Event::SpendWarned { call: None, detail });
+            }
         }
     }
 }

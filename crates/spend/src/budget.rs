@@ -89,6 +89,10 @@ impl Purse for Budget {
     fn reserve_early(&self, asked: Asked) -> Boxed<'_, Early> {
         Box::pin(self.ask(asked))
     }
+
+    fn warning(&self) -> Option<String> {
+        self.account.told().1
+    }
 }
 
 /// A reservation's side of the ledger.
@@ -126,7 +130,9 @@ impl Held for Charge {
     fn release(self: Box<Self>) -> Boxed<'static, ()> {
         let told = self.ticket.release();
         Box::pin(async move {
-            let _ = told.told().await;
+            if let Some(told) = told {
+                let _ = told.await;
+            }
         })
     }
 

@@ -97,6 +97,13 @@ struct Entry {
     share: Option<Asked>,
 }
 
+impl Entry {
+    /// Whether a call cost more than was set aside for it.
+    fn costs_more(&self, cost: Option<Usd>) -> bool {
+        cost.is_some_and(|cost| cost > self.reserved)
+    }
+}
+
 /// The right to settle an open row, once. Dropped before its call was sent, it gives all of it back;
 /// dropped later, all of it is spent.
 pub(crate) struct Ticket {
@@ -122,8 +129,8 @@ impl Ticket {
     }
 
     /// Gives all of it back.
-    pub(crate) fn release(self) -> Hears {
-        self.over(None)
+    pub(crate) fn release(mut self) -> Option<oneshot::Receiver<Told>> {
+        hand_in(&self.desk, self.entry.take()?, None)
     }
 
     fn over(mut self, cost: Option<Usd>) -> Hears {
@@ -164,22 +171,17 @@ fn hand_in(
     entry: Entry,
     cost: Option<Usd>,
 ) -> Option<oneshot::Receiver<Told>> {
-    let drawn = entry.share.is_some().then(|| Arc::clone(&entry.account));
-    let more = cost.is_some_and(|cost| cost > entry.reserved);
-    if let Some(account) = drawn.as_ref().filter(|_| more) {
-        account.suspend();
+    let more = entry.costs_more(cost);
+    if more {
+        entry.account.dear();
     }
-    let (told, hears) = match drawn {
-        Some(_) if !more => (None, None),
-        _ => {
-            let (told, hears) = oneshot::channel();
-            (Some(told), Some(hears))
-        }
+    let (told, hears) = if entry.share.is_some() && !more {
+        (None, None)
+    } else {
+        let (told, hears) = oneshot::channel();
+        (Some(told), Some(hears))
     };
     let _ = desk.send(Charge::Over { entry, cost, told });
-    if let Some(account) = drawn {
-        account.landed();
-    }
     hears
 }
 

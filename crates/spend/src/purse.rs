@@ -167,4 +167,10 @@ pub trait Purse: Send + Sync + 'static {
         let verdict = self.reserve(asked);
         Box::pin(async move { Early::Known(verdict.await) })
     }
+
+    /// A warning that no settlement could say yet: to be asked for at the end of a run, when all of them are
+    /// written.
+    fn warning(&self) -> Option<String> {
+        None
+    }
 }

@@ -140,7 +140,7 @@ impl Served {
                 || now.print.as_ref().is_some_and(|p| p.holds(&request.project, &request.home))
         };
         if !same {
-            let _ = self.current().await;
+            let _ = self.reload().await;
         }
     }
 

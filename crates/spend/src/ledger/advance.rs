@@ -47,6 +47,9 @@ struct Side {
     advance: Option<Advance>,
     /// Somebody asked for more of it.
     asked: bool,
+    /// Calls that cost more than they may, and are not written down yet: meanwhile nothing is paid in
+    /// advance.
+    dear: usize,
     /// What is to be said with the next settlement.
     told: Told,
 }
@@ -56,6 +59,8 @@ pub(super) struct Advance {
     /// The day that it counts in.
     pub(super) day: Arc<str>,
     pub(super) left: Usd,
+    /// What it was when it was last granted.
+    full: Usd,
     until: Instant,
     /// As a person reads it: the caps, as they were.
     rule: Arc<str>,
@@ -89,19 +94,22 @@ impl Account {
     /// Pays a call, where there is an advance with enough left.
     pub(super) fn draw(&self, wanted: Usd) -> Option<Drawn> {
         let mut side = self.side();
+        if side.dear > 0 {
+            return None;
+        }
         let advance = side.advance.as_mut()?;
         if advance.until <= Instant::now() || advance.left < wanted {
             return None;
         }
         advance.left = advance.left.saturating_sub(wanted);
-        let calls = advance.left.units() / wanted.units().max(1);
+        let few = advance.left.units() < advance.full.units() / 2;
         let (day, rule) = (Arc::clone(&advance.day), Arc::clone(&advance.rule));
-        let low = calls < CALLS / 2 && !std::mem::replace(&mut side.asked, calls < CALLS / 2);
+        let low = few && !std::mem::replace(&mut side.asked, true);
         self.flying.fetch_add(1, Ordering::SeqCst);
         Some(Drawn { day, rule, low })
     }
 
-    /// A call that was paid from an advance is over, and its charge is handed in.
+    /// A call that was paid from an advance is over, and its charge is about to be written.
     pub(super) fn landed(&self) {
         self.flying.fetch_sub(1, Ordering::SeqCst);
     }
@@ -111,8 +119,21 @@ impl Account {
         self.flying.load(Ordering::SeqCst) > 0
     }
 
-    /// No call is paid in advance from here on: what is set aside for calls is not enough.
-    pub(super) fn suspend(&self) {
+    /// A call cost more than it may: what is set aside for calls is not enough, and until that is written
+    /// down none is paid in advance.
+    pub(super) fn dear(&self) {
+        self.side().dear += 1;
+        self.end();
+    }
+
+    /// It is written down.
+    pub(super) fn dear_is_written(&self) {
+        let mut side = self.side();
+        side.dear = side.dear.saturating_sub(1);
+    }
+
+    /// No call is paid from this advance any more.
+    pub(super) fn end(&self) {
         if let Some(advance) = self.side().advance.as_mut() {
             advance.until = Instant::now();
         }
@@ -136,9 +157,11 @@ impl Account {
         let mut side = self.side();
         side.asked = false;
         let left = side.advance.take().map_or(Usd::ZERO, |advance| advance.left);
+        let left = left.saturating_add(amount);
         side.advance = Some(Advance {
             day: Arc::clone(day),
-            left: left.saturating_add(amount),
+            left,
+            full: left,
             until: Instant::now() + LASTS,
             rule: rule.into(),
         });
@@ -155,17 +178,20 @@ impl Account {
         self.admitted.fetch_add(1, Ordering::Relaxed) >= CALLS_BEFORE
     }
 
-    /// How much to set aside in advance for calls that cost at most `wanted`.
+    /// How much more to set aside in advance for calls that cost at most `wanted`: `scopes` are what is
+    /// used now, with what the account already holds in advance.
     pub(super) fn more(&self, wanted: Usd, scopes: &Scopes) -> Option<Usd> {
         let each = wanted.units();
+        let held = self.side().advance.as_ref().map_or(0, |advance| advance.left.units());
         let mut most = each.checked_mul(CALLS)?;
         for (kind, scope) in Kind::ALL.into_iter().zip(scopes) {
             let Some(cap) = self.caps.of(kind) else { continue };
-            let left = cap.amount.saturating_sub(scope.used()).units();
+            let left = cap.amount.saturating_sub(scope.used()).units().saturating_add(held);
             most = most.min(cap.amount.units() / OF_A_CAP).min(left / OF_WHAT_IS_LEFT);
         }
         let calls = most.checked_div(each)?;
-        (calls >= FEWEST).then(|| Usd::from_units(calls * each))
+        let more = calls.saturating_sub(held.div_ceil(each));
+        (calls >= FEWEST && more >= calls / 2).then(|| Usd::from_units(more * each))
     }
 
     /// Keeps what is to be said until somebody settles.
@@ -180,7 +206,7 @@ impl Account {
     }
 
     /// What was kept.
-    pub(super) fn told(&self) -> Told {
+    pub(crate) fn told(&self) -> Told {
         std::mem::take(&mut self.side().told)
     }
 }

@@ -19,6 +19,8 @@ use crate::{Error, Usd};
 
 /// How long calls that are over wait to be written with others, where nobody waits for them.
 const A_LITTLE: Duration = Duration::from_millis(50);
+/// When what could not be written is tried again, where nothing else is to be written before.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A call that is over, and is to be written down.
 pub(super) struct Over {
@@ -37,6 +39,8 @@ pub(super) struct Keeper {
     held: VecDeque<Reserve>,
     /// Charges that could not be written yet.
     late: VecDeque<Over>,
+    /// What could not be given back yet.
+    back: Vec<(Arc<Account>, Advance)>,
     /// Reservations of this process in flight, by run.
     open: BTreeMap<String, usize>,
     /// Accounts with money that is set aside in advance.
@@ -71,9 +75,11 @@ struct Turn {
     waiting: Vec<Option<Reserve>>,
     over: Vec<Over>,
     more: Vec<(Arc<Account>, Usd)>,
-    /// What is given back of what was set aside in advance. It is not tried twice: what is not known to be
-    /// given back stays spent.
+    /// What is given back of what was set aside in advance. It is not tried again once it may have reached
+    /// the disk: what is not known to be given back stays spent.
     back: Vec<(Arc<Account>, Advance)>,
+    /// Nothing is set aside for calls to come: it is the end.
+    last: bool,
     grants: Vec<Grant>,
     /// Runs of calls that were admitted, and are not yet told.
     opened: Vec<String>,
@@ -108,7 +114,8 @@ impl Tray {
 impl Keeper {
     pub(super) fn new(state: State, desk: mpsc::WeakUnboundedSender<Charge>) -> Self {
         let (held, late, open) = (VecDeque::new(), VecDeque::new(), BTreeMap::new());
-        Self { state, desk, held, late, open, advanced: Vec::new(), pruned: false }
+        let (back, advanced) = (Vec::new(), Vec::new());
+        Self { state, desk, held, late, back, open, advanced, pruned: false }
     }
 
     /// Takes what waits, as long as anybody can hand in something.
@@ -118,10 +125,11 @@ impl Keeper {
         mut charges: mpsc::UnboundedReceiver<Charge>,
     ) {
         let mut tray = Tray::default();
+        let mut again = None;
         loop {
             let ends = self.advanced.iter().filter_map(|account| account.until()).min();
             let due = tray.since.map(|since| since + A_LITTLE);
-            let next = [ends, due].into_iter().flatten().min();
+            let next = [ends, due, again].into_iter().flatten().min();
             tokio::select! {
                 some = reserves.recv(), if !reserves.is_closed() || !reserves.is_empty() => tray.reserves.extend(some),
                 some = charges.recv() => match some {
@@ -140,34 +148,46 @@ impl Keeper {
             {
                 tray.reserves.push(reserve);
             }
-            let back = self.ended(!tray.flushes.is_empty());
-            if back.is_empty() && !tray.is_due(!self.held.is_empty()) {
+            self.ended(!tray.flushes.is_empty());
+            let retry = again.is_some_and(|again| again <= Instant::now());
+            if !retry && !tray.is_due(!self.held.is_empty()) && !self.is_giving_back(again) {
                 continue;
             }
             let taken = std::mem::take(&mut tray);
+            for drawn in taken.over.iter().filter(|one| one.entry.share.is_some()) {
+                drawn.entry.account.landed();
+            }
             // Those that were held come first, once a call is over that left them no room.
-            let none_over = taken.over.is_empty() && back.is_empty();
-            let again = if none_over { VecDeque::new() } else { std::mem::take(&mut self.held) };
-            let mut wanted: Vec<Reserve> = again.into_iter().chain(taken.reserves).collect();
+            let none_over = taken.over.is_empty() && self.back.is_empty();
+            let held = if none_over { VecDeque::new() } else { std::mem::take(&mut self.held) };
+            let mut wanted: Vec<Reserve> = held.into_iter().chain(taken.reserves).collect();
             wanted.retain(|reserve| !reserve.answer.is_closed());
             self.late.extend(taken.over);
             // At the end nothing is set aside for calls to come.
-            let more = if taken.flushes.is_empty() { taken.more } else { Vec::new() };
-            self.turn(wanted, more, back).await;
+            let last = !taken.flushes.is_empty();
+            let more = if last { Vec::new() } else { taken.more };
+            self.turn(wanted, more, last).await;
+            let left = !self.late.is_empty() || !self.back.is_empty();
+            again = left.then(|| Instant::now() + AGAIN);
             for flush in taken.flushes {
                 let _ = flush.send(());
             }
         }
         // Once more, for what could not be written.
         self.late.extend(tray.over);
-        let back = self.ended(true);
-        self.turn(Vec::new(), Vec::new(), back).await;
+        self.ended(true);
+        self.turn(Vec::new(), Vec::new(), true).await;
     }
 
-    /// What is left of advances that have had their time; of `all`, at the end.
-    fn ended(&mut self, all: bool) -> Vec<(Arc<Account>, Advance)> {
+    /// Whether there is something new to be given back: what failed before waits for its time.
+    fn is_giving_back(&self, again: Option<Instant>) -> bool {
+        !self.back.is_empty() && again.is_none()
+    }
+
+    /// Takes what is left of advances that have had their time; of `all`, at the end.
+    fn ended(&mut self, all: bool) {
         let now = Instant::now();
-        let mut ended = Vec::new();
+        let ended = &mut self.back;
         self.advanced.retain(|account| {
             let Some(until) = account.until() else { return false };
             if !all && until > now {
@@ -176,16 +196,11 @@ impl Keeper {
             ended.extend(account.reclaim().map(|left| (Arc::clone(account), left)));
             false
         });
-        ended
     }
 
     /// One transaction; whatever fails in it, nobody is let through by it.
-    async fn turn(
-        &mut self,
-        wanted: Vec<Reserve>,
-        more: Vec<(Arc<Account>, Usd)>,
-        back: Vec<(Arc<Account>, Advance)>,
-    ) {
+    async fn turn(&mut self, wanted: Vec<Reserve>, more: Vec<(Arc<Account>, Usd)>, last: bool) {
+        let back = std::mem::take(&mut self.back);
         if wanted.is_empty() && self.late.is_empty() && more.is_empty() && back.is_empty() {
             return;
         }
@@ -194,6 +209,7 @@ impl Keeper {
             over: self.late.drain(..).collect(),
             more,
             back,
+            last,
             grants: Vec::new(),
             opened: Vec::new(),
             admitted: Vec::new(),
@@ -205,6 +221,9 @@ impl Keeper {
         }
         match self.write(&mut turn).await {
             Ok(()) => {
+                for one in turn.over.iter().filter(|one| one.entry.costs_more(one.cost)) {
+                    one.entry.account.dear_is_written();
+                }
                 for durable in turn.admitted {
                     let _ = durable.send(Ok(()));
                 }
@@ -216,8 +235,9 @@ impl Keeper {
                 let words = error.to_string();
                 // The ledger is not to be relied on: no call is paid without it.
                 for account in &self.advanced {
-                    account.suspend();
+                    account.end();
                 }
+                self.back.append(&mut turn.back);
                 turn.opened.iter().for_each(|run| close(&mut self.open, run));
                 for durable in turn.admitted {
                     // It may be in the ledger all the same; then it stays there, as spent.
@@ -233,6 +253,8 @@ impl Keeper {
                     // What finds no room here stays set aside, which is spent.
                     if self.late.len() < MOST_WAITING {
                         self.late.push_back(one);
+                    } else if one.entry.costs_more(one.cost) {
+                        one.entry.account.dear_is_written();
                     }
                 }
             }
@@ -263,8 +285,8 @@ impl Keeper {
         let accounts = accounts.chain(turn.back.iter().map(|(account, _)| account));
         let mut shelf = Shelf::open(&db, &mut tx, accounts).await?;
         let mut page = Page { db: &db, tx: &mut tx, shelf: &mut shelf };
-        for (account, left) in turn.back.drain(..) {
-            page.give_back(&account, &left).await?;
+        for (account, left) in &turn.back {
+            page.give_back(account, left).await?;
         }
         let mut answers = page.shares(&turn.over).await?;
         for (at, one) in turn.over.iter().enumerate() {
@@ -275,22 +297,31 @@ impl Keeper {
         let mut said = Vec::new();
         for (at, reserve) in turn.waiting.iter().enumerate() {
             let Some(reserve) = reserve else { continue };
-            let one = self.admit(&mut page, reserve, &mut turn.grants).await?;
+            let sides = Sides { grants: &mut turn.grants, back: &mut turn.back, last: turn.last };
+            let one = self.admit(&mut page, reserve, sides).await?;
             if let Said::Admitted { entry, .. } = &one {
                 turn.opened.push(entry.account.run.clone());
             }
             said.push((at, one));
         }
         for (account, wanted) in &turn.more {
-            turn.grants.extend(advance(&mut page, account, *wanted).await?);
+            let sides = Sides { grants: &mut turn.grants, back: &mut turn.back, last: turn.last };
+            advance(&mut page, account, *wanted, sides).await?;
         }
         shelf.write(&mut tx).await?;
         // All of it is written; what is left is the disk.
         for (at, answer) in answers {
             let Some(one) = turn.over.get_mut(at) else { continue };
-            match one.told.take() {
-                Some(told) => drop(told.send(answer)),
-                None => one.entry.account.tell(answer),
+            let account = &one.entry.account;
+            if answer.0.is_some() {
+                account.end();
+            }
+            account.tell(answer);
+            // Whoever has gone away hears nothing: the next one does.
+            if let Some(told) = one.told.take()
+                && let Err(unheard) = told.send(account.told())
+            {
+                account.tell(unheard);
             }
         }
         // From here on each ticket says when its call is over.
@@ -299,6 +330,8 @@ impl Keeper {
             let Some(reserve) = turn.waiting.get_mut(at).and_then(Option::take) else { continue };
             self.answer(reserve, said, &mut turn.admitted);
         }
+        // From here on it is not known whether it is given back, until it is.
+        turn.back.clear();
         tx.commit().await?;
         Ok(())
     }
@@ -307,7 +340,7 @@ impl Keeper {
         &mut self,
         page: &mut Page<'_>,
         reserve: &Reserve,
-        grants: &mut Vec<Grant>,
+        sides: Sides<'_>,
     ) -> Result<Said, Error> {
         let order = &reserve.order;
         let account = &order.account;
@@ -318,6 +351,7 @@ impl Keeper {
         // What this process has set aside for calls to come is not missing to one that has come.
         if all && let Some(left) = account.reclaim() {
             page.give_back(account, &left).await?;
+            sides.back.push((Arc::clone(account), left));
             let Some(again) = page.scopes(account, &day).await? else { return Ok(lost()) };
             scopes = again;
             admission = books::admit(&account.caps, &mut scopes, order.wanted);
@@ -338,12 +372,10 @@ impl Keeper {
         page.open(&entry, &order.asked, now).await?;
         let account = &entry.account;
         *self.open.entry(account.run.clone()).or_default() += 1;
-        let granted = grants.iter().any(|grant| Arc::ptr_eq(&grant.account, account));
         if let Some(wanted) = order.wanted
             && account.is_busy()
-            && !granted
         {
-            grants.extend(advance(page, account, wanted).await?);
+            advance(page, account, wanted, sides).await?;
         }
         Ok(Said::Admitted { entry, rule })
     }
@@ -382,28 +414,42 @@ fn lost() -> Said {
     Said::Refused { rule: "its books are not open".to_owned(), stop: false }
 }
 
-/// Sets aside in advance for calls that cost at most so much, where there is enough.
+/// What of a transaction is about money in advance.
+struct Sides<'a> {
+    grants: &'a mut Vec<Grant>,
+    back: &'a mut Vec<(Arc<Account>, Advance)>,
+    last: bool,
+}
+
+/// Sets aside in advance for calls that cost at most so much, where there is enough: once in a
+/// transaction.
 async fn advance(
     page: &mut Page<'_>,
     account: &Arc<Account>,
     wanted: Usd,
-) -> Result<Option<Grant>, Error> {
-    let Some((day, _)) = page.today(account) else { return Ok(None) };
+    sides: Sides<'_>,
+) -> Result<(), Error> {
+    let granted = sides.grants.iter().any(|grant| Arc::ptr_eq(&grant.account, account));
+    if sides.last || granted {
+        return Ok(());
+    }
+    let Some((day, _)) = page.today(account) else { return Ok(()) };
     // Yesterday's is of no use today.
     if account.day().is_some_and(|other| other != day)
         && let Some(left) = account.reclaim()
     {
         page.give_back(account, &left).await?;
+        sides.back.push((Arc::clone(account), left));
     }
-    let Some(mut scopes) = page.scopes(account, &day).await? else { return Ok(None) };
-    let Some(amount) = account.more(wanted, &scopes) else { return Ok(None) };
-    let Admission::Admitted { amount, rule } =
+    let Some(mut scopes) = page.scopes(account, &day).await? else { return Ok(()) };
+    let Some(amount) = account.more(wanted, &scopes) else { return Ok(()) };
+    if let Admission::Admitted { amount, rule } =
         books::admit(&account.caps, &mut scopes, Some(amount))
-    else {
-        return Ok(None);
-    };
-    page.shelf.put(account, &day, scopes);
-    Ok(Some(Grant { account: Arc::clone(account), day, amount, rule }))
+    {
+        page.shelf.put(account, &day, scopes);
+        sides.grants.push(Grant { account: Arc::clone(account), day, amount, rule });
+    }
+    Ok(())
 }
 
 async fn until(instant: Option<Instant>) {

@@ -114,8 +114,42 @@ async fn a_warning_that_a_drawn_call_gives_is_told_once() {
             ledger.flush().await;
         }
     }
+    warnings.extend(budget.warning());
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("80% of a cap"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn a_warning_of_the_last_calls_is_there_at_the_end() {
+    let home = Home::new();
+    let ledger = Ledger::new(home.state());
+    let all = home.budget_of(&ledger, "r", "1000 - -", None);
+    assert_eq!(pay(&all, 79_900).await.warning, None);
+    let budget = home.budget_of(&ledger, "r", "1000 - -", Some("0.05"));
+    let mut said = None;
+    // All of them within the time that charges are collected in, or nearly.
+    for _ in 0..25 {
+        said = said.or(pay(&budget, 5).await.warning);
+    }
+    ledger.flush().await;
+    assert!(said.or(budget.warning()).is_some_and(|text| text.contains("80% of a cap")));
+    assert_eq!(budget.warning(), None, "once");
+}
+
+#[tokio::test]
+async fn advances_do_not_stack() {
+    let home = Home::new();
+    let ledger = Ledger::new(home.state());
+    // A thousandth of the cap is nine calls.
+    let budget = home.budget_of(&ledger, "r", "450 - -", Some("0.05"));
+    for _ in 0..300 {
+        busy(&budget, 1).await;
+        let aside = crate::Usd::parse(&home.sum(Kind::Run).await.1).expect("an amount");
+        // What is written lags behind: an advance, and the calls that are not written yet.
+        assert!(aside.units() <= 2 * 45_000_000, "{aside}");
+    }
+    ledger.flush().await;
+    assert_eq!(home.sum(Kind::Run).await, ("9.00".into(), "0.00".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
