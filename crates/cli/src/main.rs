@@ -13,10 +13,6 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 
-/// Faster than the allocator of a static C library, which locks.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // A sandbox's init is this same program; it must not look at arguments or files first.
     if ringfence_sandbox::native::is_init() {

@@ -132,10 +132,21 @@ pub fn execute(plan: &Plan, ask: Ask, progress: &dyn Progress) -> Result<Finishe
     Ok(Finished { run, status: ended.status(), ended_by: ended.by, detail: ended.detail })
 }
 
-/// What a run's own tasks go on.
+/// What the tasks of one client's gateway go on: one thread, so that no message waits for another thread to
+/// wake.
+pub(crate) fn runtime_for_one() -> Result<tokio::runtime::Runtime, Error> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })
+}
+
+/// What tasks go on otherwise: half of the processors. The other half is for whoever is served, and a
+/// message that waits for no other thread to wake is faster.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+    let workers = std::thread::available_parallelism().map_or(1, |all| (all.get() / 2).max(1));
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(workers)
         .enable_all()
         .build()
         .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })

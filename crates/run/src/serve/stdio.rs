@@ -14,7 +14,7 @@ use super::front::Front;
 use super::open::Ending;
 use super::place::Place;
 use super::{Say, Which, Wish};
-use crate::execute::{EndedBy, runtime};
+use crate::execute::{EndedBy, runtime_for_one};
 use crate::rooms::Counted;
 use crate::supervise::Signals;
 use crate::{Error, Request};
@@ -55,7 +55,7 @@ pub fn mcp(mcp: Mcp) -> Result<(), Error> {
         (None, true) => Which::Compact,
         (None, false) => Which::All,
     };
-    let runtime = runtime()?;
+    let runtime = runtime_for_one()?;
     let served = runtime.block_on(serve(mcp, which));
     // Whoever reads stdin may still be waiting for it.
     runtime.shutdown_background();
