@@ -268,7 +268,9 @@ fn every_door_leads_to_the_one_function_and_names_its_client() {
         }
         let (nobody, hello) = gate.session(&gate.token, "/nothing/mcp");
         assert!(
-            hello["instructions"].as_str().is_some_and(|words| words.contains("no server nothing"))
+            hello["instructions"]
+                .as_str()
+                .is_some_and(|words| words.contains("no server of this name"))
         );
         assert_eq!(names(&gate.ask(&nobody, "/nothing/mcp", "tools/list", json!({}))).len(), 0);
         let shown = project.ringfence(&["ps", "--json"]).ok().json()["runs"][0].clone();

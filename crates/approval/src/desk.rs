@@ -2,10 +2,10 @@
 
 mod register;
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ use crate::{
 
 /// Questions of one run that wait at once; the next is refused at once.
 pub const MOST_PENDING: usize = 32;
+/// Those of one client, where a run has several.
+const MOST_EACH: usize = 8;
 /// Bytes of arguments and other parameters that are put before a person.
 const MOST_BYTES: usize = 1 << 20;
 /// How often the database is looked at when nothing was heard: answers from another host.
@@ -67,7 +69,7 @@ pub struct Desk {
     timeout: Duration,
     on_timeout: OnTimeout,
     channels: Vec<Arc<dyn Channel>>,
-    pending: Arc<AtomicUsize>,
+    pending: Arc<Pending>,
     heard: watch::Receiver<u64>,
     listening: JoinHandle<()>,
 }
@@ -81,7 +83,7 @@ impl Desk {
         let Parts { state, home, run, project, recorder, timeout, on_timeout, channels } = parts;
         let questions = Questions::open(&state, &home).await?;
         let ear = Ear::new(&home, &run)?;
-        let pending = Arc::new(AtomicUsize::new(0));
+        let pending = Arc::<Pending>::default();
         let (tell, heard) = watch::channel(0);
         let waiting = Arc::clone(&pending);
         let listening = tokio::spawn(async move {
@@ -89,7 +91,7 @@ impl Desk {
                 tokio::select! {
                     () = ear.hear() => {}
                     () = sleep(LOOK) => {
-                        if waiting.load(Ordering::Relaxed) == 0 {
+                        if waiting.is_empty() {
                             continue;
                         }
                     }
@@ -123,12 +125,11 @@ impl Desk {
     }
 
     async fn asked(&self, question: Question) -> Result<Said, Error> {
-        let before = self.pending.fetch_add(1, Ordering::AcqRel);
-        let _place = Place(Arc::clone(&self.pending));
         let unasked = |reason: String| Ok(Said::Unasked { reason });
-        if before >= MOST_PENDING {
-            return unasked(format!("{MOST_PENDING} questions of this run wait already"));
-        }
+        let _place = match Place::take(&self.pending, &question.caller) {
+            Ok(place) => place,
+            Err(reason) => return unasked(reason),
+        };
         if question.arguments.len().saturating_add(question.other_params.len()) > MOST_BYTES {
             return unasked("its arguments are longer than a person can be shown".into());
         }
@@ -318,12 +319,55 @@ async fn first(asking: &mut Vec<Boxed<'_, Option<Answer>>>) -> Answer {
     .await
 }
 
+/// How many questions of each caller wait.
+#[derive(Default)]
+struct Pending(Mutex<HashMap<String, usize>>);
+
+impl Pending {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+}
+
 /// One of the questions that wait.
-struct Place(Arc<AtomicUsize>);
+struct Place {
+    of: Arc<Pending>,
+    caller: String,
+}
+
+impl Place {
+    /// # Errors
+    /// Why there is none.
+    fn take(of: &Arc<Pending>, caller: &str) -> Result<Self, String> {
+        let mut pending = of.lock();
+        if pending.values().sum::<usize>() >= MOST_PENDING {
+            return Err(format!("{MOST_PENDING} questions of this run wait already"));
+        }
+        // An agent has its run to itself.
+        let shares = caller.starts_with("client:");
+        let own = pending.entry(caller.to_owned()).or_default();
+        if shares && *own >= MOST_EACH {
+            return Err(format!("{MOST_EACH} questions of this client wait already"));
+        }
+        *own += 1;
+        Ok(Self { of: Arc::clone(of), caller: caller.to_owned() })
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        let mut pending = self.of.lock();
+        let left = pending.get_mut(&self.caller).map_or(0, |own| {
+            *own -= 1;
+            *own
+        });
+        if left == 0 {
+            pending.remove(&self.caller);
+        }
     }
 }
 

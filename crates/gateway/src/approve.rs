@@ -17,14 +17,43 @@ pub(crate) enum Answered {
     NotAsked,
     /// Not used yet.
     Yes(Approved),
-    /// This question may go on by these words: a yes that was used, or a timeout that lets through.
-    Passed(Question, String),
+    /// This question may go on: a yes that was used, or a timeout that lets through.
+    Passed(Passed),
     /// By this rule it may not.
     No {
         rule: String,
         /// The run is to end.
         abort: bool,
     },
+}
+
+/// What may go on.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    question: Question,
+    /// Why, for the record.
+    words: String,
+    /// The round of the call that it was asked about. The same words in another round may answer
+    /// something else.
+    round: usize,
+}
+
+impl Passed {
+    fn new(question: Question, words: String, round: usize) -> Self {
+        Self { question, words, round }
+    }
+
+    /// Whether this is the round that was asked about.
+    fn is_of(&self, now: &Question, round: usize) -> bool {
+        self.round == round && self.question == *now
+    }
+
+    /// Whether this is a later round of what was asked: what a client answers to the server's questions
+    /// is all that can be new in it.
+    fn is_before(&self, now: &Question, round: usize) -> bool {
+        let beside = now.other_params.clone();
+        self.round < round && Question { other_params: beside, ..self.question.clone() } == *now
+    }
 }
 
 impl Answered {
@@ -82,20 +111,22 @@ impl Gateway {
             Answered::Yes(approved) => match approved.spend(&question) {
                 Ok(words) => {
                     course.allow("approval", format!("{}: {words}", question.rule));
-                    carried.answered = Answered::Passed(question, words);
+                    let passed = Passed::new(question, words, carried.rounds);
+                    carried.answered = Answered::Passed(passed);
                 }
                 Err(rule) => course.refuse("approval", Layer::Builtin, &rule, next),
             },
             // The same call again, or another round of it with nothing in it that nobody has seen.
-            Answered::Passed(asked, words)
-                if asked == question
-                    || same_call(&asked, &question, carried.rounds) && !request.answers() =>
+            Answered::Passed(passed)
+                if passed.is_of(&question, carried.rounds)
+                    || passed.is_before(&question, carried.rounds) && !request.answers() =>
             {
-                course.allow("approval", format!("{}: {words}", question.rule));
-                carried.answered = Answered::Passed(asked, words);
+                course.allow("approval", format!("{}: {}", question.rule, passed.words));
+                carried.answered = Answered::Passed(passed);
             }
-            // The next round of it, with a client's answers: nobody has said yes to them.
-            Answered::Passed(asked, _) if same_call(&asked, &question, carried.rounds) => {
+            // The next round of it, with a client's answers: nobody has said yes to them, whatever was
+            // answered before in the same words.
+            Answered::Passed(passed) if passed.is_before(&question, carried.rounds) => {
                 return Some(question);
             }
             Answered::Passed(..) => {
@@ -123,7 +154,7 @@ impl Gateway {
             }
             Said::TimedOut { id, then: OnTimeout::Proceed } if self.judge.may_proceed() => {
                 let words = format!("nobody answered in time ({id}), and on_timeout is proceed");
-                Answered::Passed(question, words)
+                Answered::Passed(Passed::new(question, words, carried.rounds))
             }
             Said::TimedOut { id, then: OnTimeout::Abort } => Answered::No {
                 rule: format!("nobody answered in time ({id}), and on_timeout is abort"),
@@ -140,10 +171,4 @@ impl Gateway {
         let value = declared.and_then(|server| serde_json::to_value(server).ok());
         json_digest(&value.unwrap_or_default()).to_string()
     }
-}
-
-/// Whether this is a later round of what was asked: what a client answers to the server's questions is
-/// all that can be new in it.
-fn same_call(asked: &Question, now: &Question, rounds: usize) -> bool {
-    rounds > 0 && Question { other_params: now.other_params.clone(), ..asked.clone() } == *now
 }

@@ -136,8 +136,24 @@ struct Held {
     /// What was read, and what the list of sign-ins was like then.
     read: Option<(Stamp, Option<(SignIn, Grant)>)>,
     renewed: Option<Instant>,
-    /// Why it cannot be renewed; tried again when the list has changed.
-    over: Option<String>,
+    /// Why these tokens cannot be renewed; tried again when there are others.
+    over: Option<Over>,
+}
+
+/// Tokens that are no more renewed.
+struct Over {
+    refresh: Option<zeroize::Zeroizing<String>>,
+    words: String,
+}
+
+impl Over {
+    fn new(grant: &Grant, words: String) -> Self {
+        Self { refresh: refresh_of(grant), words }
+    }
+}
+
+fn refresh_of(grant: &Grant) -> Option<zeroize::Zeroizing<String>> {
+    grant.tokens().refresh().map(str::to_owned).map(zeroize::Zeroizing::new)
 }
 
 impl SignedIn {
@@ -164,7 +180,10 @@ impl SignedIn {
         if let Some((_, grant)) = &found {
             self.guard.add(grant);
         }
-        *held = Held { read: Some((stamp, found)), renewed: held.renewed, over: None };
+        // The list changes with each sign-in of any server: what is over stays so with its own token.
+        let refresh = found.as_ref().and_then(|(_, grant)| refresh_of(grant));
+        let over = held.over.take().filter(|over| refresh.is_some() && over.refresh == refresh);
+        *held = Held { read: Some((stamp, found)), renewed: held.renewed, over };
         Ok(())
     }
 
@@ -208,7 +227,7 @@ impl SignedIn {
     /// New tokens for the old ones; nobody else in this process or another does it meanwhile.
     async fn renew(&self, held: &mut Held) -> Result<(), String> {
         if let Some(over) = &held.over {
-            return Err(over.clone());
+            return Err(over.words.clone());
         }
         let before = held.read.as_ref().and_then(|(_, found)| found.as_ref());
         let before = before.map(|(_, grant)| grant.tokens().access().to_owned());
@@ -224,17 +243,17 @@ impl SignedIn {
             return Ok(());
         }
         let renewed = refresh(&*self.outside, &self.ground, grant, now()).await;
-        let old = grant.tokens().refresh().map(str::to_owned).map(zeroize::Zeroizing::new);
+        let old = Over::new(grant, String::new());
         let grant = match renewed {
             Ok(grant) => grant,
             Err(error @ OAuthError::Over(_)) => {
                 let over = format!("{error}; {} signs in again", self.login());
-                held.over = Some(over.clone());
+                held.over = Some(Over { words: over.clone(), ..old });
                 return Err(over);
             }
             Err(error) => return Err(format!("the token could not be renewed: {error}")),
         };
-        let rotated = grant.tokens().refresh() != old.as_deref().map(String::as_str);
+        let rotated = refresh_of(&grant) != old.refresh;
         let new = listed(&grant, sign_in.kept);
         let text = grant.to_text().map_err(|error| error.to_string())?;
         let value = Secret::from_bytes(text).map_err(str::to_owned)?;
@@ -244,7 +263,7 @@ impl SignedIn {
             let words = format!("{error}; {} signs in again", self.login());
             if rotated {
                 // The old one was used: once more, it would be taken for stolen.
-                held.over = Some(words.clone());
+                held.over = Some(Over { words: words.clone(), ..old });
             }
             return Err(words);
         }

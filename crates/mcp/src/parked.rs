@@ -129,6 +129,13 @@ pub(crate) struct Size {
     pub(crate) bytes: usize,
 }
 
+impl Size {
+    /// The larger of both, of each kind.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self { values: self.values.max(other.values), bytes: self.bytes.max(other.bytes) }
+    }
+}
+
 /// What calls take that wait.
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
@@ -185,6 +192,8 @@ struct Call {
     exchange: Arc<Exchange>,
     binding: Binding,
     used: Used,
+    /// That of its request.
+    size: Size,
     at: u64,
 }
 
@@ -214,7 +223,7 @@ impl Parked {
         if placed {
             table.clock += 1;
             let (exchange, binding) = (Arc::clone(exchange), binding.clone());
-            let call = Call { exchange, binding, used, at: table.clock };
+            let call = Call { exchange, binding, used, size, at: table.clock };
             table.insert(state.clone(), call);
         }
         drop(table);
@@ -231,7 +240,9 @@ impl Parked {
         }))
     }
 
-    /// The call that a retry continues. From here on its state is used up.
+    /// The call that a retry continues, and the size of the largest of its requests so far: the first
+    /// one's parameters live as long as the call, however little a retry holds. From here on its state
+    /// is used up.
     ///
     /// # Errors
     /// [`code::INVALID_PARAMS`] for a state that was not made here, was used, has expired, or was
@@ -242,7 +253,7 @@ impl Parked {
         state: &str,
         binding: &Binding,
         responses: Map<String, Value>,
-    ) -> Result<Arc<Exchange>, RpcError> {
+    ) -> Result<(Arc<Exchange>, Size), RpcError> {
         let refuse = |words: String| Err(RpcError::new(code::INVALID_PARAMS, words));
         let mut table = self.lock();
         let call = table.calls.get(state).filter(|call| call.binding == *binding);
@@ -262,7 +273,7 @@ impl Parked {
         }
         // With no answer at all, the same questions are asked again.
         call.exchange.wake();
-        Ok(call.exchange)
+        Ok((call.exchange, call.size))
     }
 
     /// A call is over.

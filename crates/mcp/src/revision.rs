@@ -97,8 +97,31 @@ pub(crate) fn to_handshake(result: &mut Value) -> bool {
     }
 }
 
+/// What a client can be asked, and in which ways.
+const ASKABLE: [(&str, &[&str]); 3] = [
+    ("elicitation", &["form", "url"]),
+    ("sampling", &["context", "tools"]),
+    ("roots", &["listChanged"]),
+];
+
+/// What of its declared capabilities a server is told: that it has them, and none of its own words,
+/// which nobody has judged.
+fn offered(capabilities: &Value) -> Value {
+    let offered = ASKABLE.iter().filter_map(|(name, ways)| {
+        let declared = capabilities.get(name)?.as_object()?;
+        let way = |way: &&str| match declared.get(*way)? {
+            Value::Object(_) => Some(((*way).to_owned(), json!({}))),
+            Value::Bool(flag) => Some(((*way).to_owned(), json!(flag))),
+            _ => None,
+        };
+        let ways: Map<_, _> = ways.iter().filter_map(way).collect();
+        Some(((*name).to_owned(), Value::Object(ways)))
+    });
+    Value::Object(offered.collect())
+}
+
 /// Writes `_meta` for a server of this revision: its stateless keys are ours, never the asker's, but
-/// for what the client can do.
+/// for what the client can be asked.
 pub(crate) fn address(
     params: Option<Value>,
     revision: &Revision,
@@ -115,8 +138,7 @@ pub(crate) fn address(
         let mut meta = meta.cloned().unwrap_or_default();
         meta.insert(ours[0].into(), json!(revision.as_str()));
         meta.insert(ours[1].into(), implementation());
-        let capabilities = if capabilities.is_object() { capabilities.clone() } else { json!({}) };
-        meta.insert(ours[2].into(), capabilities);
+        meta.insert(ours[2].into(), offered(capabilities));
         params.insert("_meta".into(), Value::Object(meta));
     } else if let Some(meta) = meta {
         let before = meta.len();

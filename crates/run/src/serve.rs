@@ -54,6 +54,8 @@ pub(crate) struct Wish {
 pub(crate) enum Which {
     /// One server as it is.
     Server(ServerId),
+    /// Whatever server the folder does not declare.
+    Undeclared,
     /// The servers of the toolset as one, with `<server>__<tool>` names.
     All,
     /// Three tools that find, describe and call the tools of the toolset.

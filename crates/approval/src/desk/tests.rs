@@ -9,7 +9,7 @@ use ringfence_record::{Event, MachineLog, Recorder, RunId, read_run};
 use ringfence_state::State;
 use tokio::sync::Notify;
 
-use super::{Channel, Desk, MOST_PENDING, Parts};
+use super::{Channel, Desk, MOST_EACH, MOST_PENDING, Parts};
 use crate::bound::tests::question;
 use crate::{
     Answer, Approver as _, Boxed, Error, OnTimeout, Question, Questions, Said, Ticket, Verdict,
@@ -213,6 +213,37 @@ async fn too_many_at_once_and_too_much_to_read_are_refused_at_once() {
     assert!(
         matches!(desk.ask(beside).await, Said::Unasked { reason } if reason.contains("longer"))
     );
+}
+
+#[tokio::test]
+async fn one_client_cannot_take_the_places_of_the_others() {
+    let home = Home::new();
+    let desk = home.desk(LONG, Vec::new()).await;
+    let of = |caller: &str| Question { caller: caller.into(), ..question() };
+    let mut calls: Vec<_> = (0..MOST_EACH).map(|_| ask(&desk, of("client:anna"))).collect();
+    let questions = home.questions().await;
+    let wait = async |number: usize| {
+        while questions.list(false).await.unwrap().len() != number {
+            tokio::task::yield_now().await;
+        }
+    };
+    wait(MOST_EACH).await;
+    let said = desk.ask(of("client:anna")).await;
+    assert!(matches!(said, Said::Unasked { reason } if reason.contains("of this client")));
+    // Others have places, and she has one again when one of hers is over.
+    calls.push(ask(&desk, of("client:bert")));
+    wait(MOST_EACH + 1).await;
+    let over = calls.remove(0);
+    over.abort();
+    let _ = over.await;
+    wait(MOST_EACH).await;
+    calls.push(ask(&desk, of("client:anna")));
+    wait(MOST_EACH + 1).await;
+    for call in calls {
+        call.abort();
+        let _ = call.await;
+    }
+    assert!(desk.pending.is_empty(), "nothing is kept of those that are gone");
 }
 
 /// Answers what it is told to, when it is told to, and says when it was let go.

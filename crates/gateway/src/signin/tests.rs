@@ -10,7 +10,7 @@ use ringfence_bundle::ServerId;
 use ringfence_mcp::Authorize as _;
 use ringfence_mcp::oauth::{Back, Boxed, Grant, Ground, Hop, Outside, Place};
 use ringfence_record::Event;
-use ringfence_secrets::{Kept, Secret, SignIns};
+use ringfence_secrets::{Kept, Secret, SignIn, SignIns};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
@@ -211,9 +211,17 @@ async fn a_refresh_token_whose_successor_could_not_be_kept_is_not_used_again() {
     assert_eq!(outside.times.load(Ordering::SeqCst), 1, "nobody is asked with it once more");
     let hidden = said(&holder, "at-2-long-enough");
     assert_eq!(hidden, "[redacted:(sign-in)]", "what was given is hidden all the same");
+    // What is kept for another server changes the list, and not this.
+    let sign_in = signins.find(SERVER).unwrap().unwrap();
+    let stamp = signins.stamp();
+    let other = SignIn { server: "http://127.0.0.1:2/mcp".into(), ..sign_in.clone() };
+    let value = signins.value(&sign_in).await.unwrap();
+    signins.keep(&other, &value).await.unwrap();
+    assert!(stamp != signins.stamp());
+    assert_eq!(holder.header().await, Err(failed.clone()));
+    assert_eq!(outside.times.load(Ordering::SeqCst), 1, "nor is anybody asked then");
     // Control: another sign-in is tried anew.
     outside.goes_on.notify_one();
-    let sign_in = signins.find(SERVER).unwrap().unwrap();
     let value = signins.value(&sign_in).await.unwrap();
     let text = value.expose().replace("rt-1", "rt-2");
     let value = Secret::from_bytes(Zeroizing::new(text.into_bytes())).unwrap();

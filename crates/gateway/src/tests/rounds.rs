@@ -105,7 +105,6 @@ impl Client for Person {
     }
     fn ask<'a>(&'a self, method: &'a str, params: Option<Value>) -> Boxed<'a, Answer> {
         let words = format!("{method} {}", params.unwrap_or_default());
-        eprintln!("HEARD {words}");
         self.heard.lock().unwrap().push(words);
         // What it answers goes to the server as it is.
         let answer = json!({"action": "accept", "content": {"key": SECRET}});
@@ -192,6 +191,28 @@ async fn a_round_with_answers_in_it_is_a_question_of_its_own() {
         } else {
             assert_eq!(check_of(&result.unwrap_err()), "approval");
             assert_eq!(decided(&world), 1, "the answers did not go on");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_answer_to_another_question_is_asked_about_again() {
+    for agreed in [true, false] {
+        let third: Says = if agreed { Box::new(yes) } else { Box::new(no) };
+        let (approver, person) = Approves::saying(vec![Box::new(yes), Box::new(yes), third]);
+        let world = stateless(Seats { approver, ..Seats::default() }).await;
+        *world.tools.list.lock().unwrap() = vec![tool("new", "asks twice")];
+        let client = who_answers() as Arc<dyn Client>;
+        let params = json!({"name": "new", "arguments": {"ask": true, "twice": true}});
+        let result = world.request_of(&client, "tools/call", params).await;
+        let asked = person.asked.lock().unwrap();
+        let [first, this, that] = &asked[..] else { panic!("{asked:?}") };
+        assert_ne!(first, this);
+        assert_eq!(this, that, "the same answer under the same key");
+        if agreed {
+            assert_eq!(result.unwrap()["answered"], true);
+        } else {
+            assert_eq!(check_of(&result.unwrap_err()), "approval");
         }
     }
 }

@@ -165,6 +165,14 @@ impl Backend for Tools {
                         self.hanging.notify_one();
                         std::future::pending().await
                     }
+                    "new" if params["arguments"]["twice"] == true => {
+                        for asked in ["this?", "that?"] {
+                            let question = json!({"message": asked,
+                                "requestedSchema": {"type": "object", "properties": {}}});
+                            client.ask_as("k", "elicitation/create", Some(question)).await?;
+                        }
+                        Ok(json!({"content": [], "answered": true}))
+                    }
                     "new" => {
                         // A question, with a secret in it and progress before it.
                         let progress = json!({"progressToken": params["_meta"]["progressToken"],

@@ -14,7 +14,7 @@ use super::{
 use crate::exchange::rounds::Rounds;
 use crate::exchange::{Asking, Driver, Exchange, Hears, Next};
 use crate::http_client::{SESSION, VERSION};
-use crate::parked::{self, Binding, Round, random};
+use crate::parked::{self, Binding, Round, Size, random};
 use crate::revision::{META_CAPABILITIES, meta};
 use crate::strict;
 use crate::{Answer, Asker, Backend, Boxed, Client, Id, Nobody, Revision, RpcError, code};
@@ -90,7 +90,9 @@ impl Inner {
                 Binding::new(self.number, came.principal.clone(), &method, params.as_ref());
             if let Some(state) = round.state {
                 return match self.parked().resume(&state, &binding, round.responses) {
-                    Ok(exchange) => self.retry(came, id, exchange, binding).await,
+                    Ok((exchange, size)) => {
+                        self.retry(came, id, exchange, binding, size.max(came.size)).await
+                    }
                     Err(error) => refused(&id, error),
                 };
             }
@@ -245,13 +247,14 @@ impl Inner {
         event_response(events)
     }
 
-    /// A client has come back to a call that waits.
+    /// A client has come back to a call that waits. `size` is that of the largest of its requests.
     async fn retry(
         self: &Arc<Self>,
         came: &Came<'_>,
         id: Id,
         exchange: Arc<Exchange>,
         binding: Binding,
+        size: Size,
     ) -> Response<DoorBody> {
         let reader = Reader { number: exchange.attach(), exchange: &exchange };
         let number = reader.number;
@@ -269,12 +272,12 @@ impl Inner {
             }
             Next::Round(requests) => {
                 reader.hand_over();
-                let answer = self.parked().park(&exchange, &binding, came.size, requests);
+                let answer = self.parked().park(&exchange, &binding, size, requests);
                 exchange.detach(number, parked::WAIT);
                 answered(StatusCode::OK, Some(&id), &answer)
             }
             Next::Message(text) => {
-                let of = Of::Rounds { binding, size: came.size };
+                let of = Of::Rounds { binding, size };
                 reader.hand_over();
                 let mut events = Events::new(self, Some((exchange, number)), Some(id), of);
                 events.message(&text);

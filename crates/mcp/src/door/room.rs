@@ -1,5 +1,7 @@
-//! Room for requests in memory. All doors of one listener have it together, and each client has a
-//! share of it that no other can take: whoever is slow or greedy waits for itself.
+//! Room for requests in memory. All doors of one listener have it together, and no client may take more
+//! than its share: whoever is greedy waits for itself. A share is an upper bound and sets nothing
+//! aside: enough clients at once can take all of the room, and then others wait. Requests of few
+//! values alone have room of their own.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,12 +16,12 @@ use crate::parked::Parked;
 
 /// Requests of more than [`SMALL`] bytes that are held in memory at once; the next ones wait.
 const LARGE_AT_ONCE: usize = 8;
-/// Those of one client.
+/// Those of one client, at most.
 const LARGE_EACH: usize = 2;
 /// JSON values in all requests of many values that are held in memory at once; the next ones wait.
 /// Room for five requests of the most values.
 const VALUES_AT_ONCE: usize = 500_000;
-/// Those of one client.
+/// Those of one client, at most.
 const VALUES_EACH: usize = 200_000;
 /// A request of no more values than these has its client's own room, which is not shared.
 const FEW: usize = 8 * 1024;
@@ -43,7 +45,7 @@ pub(super) struct Room {
     pub(super) parked: Parked,
 }
 
-/// What one client may have.
+/// What one client may have at most.
 struct Share {
     large: Arc<Semaphore>,
     values: Arc<Semaphore>,

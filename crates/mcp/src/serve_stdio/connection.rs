@@ -278,7 +278,7 @@ impl Connection {
             let round = Round::take(&mut params)?;
             let bound = Binding::new(0, None, &method, params.as_ref());
             if let Some(state) = round.state {
-                let exchange = self.parked.resume(&state, &bound, round.responses)?;
+                let (exchange, held) = self.parked.resume(&state, &bound, round.responses)?;
                 let slot = match self.begin(id, &exchange, size) {
                     Ok(slot) => slot,
                     Err(error) => {
@@ -287,7 +287,8 @@ impl Connection {
                     }
                 };
                 let reader = exchange.attach();
-                tasks.spawn(Arc::clone(self).retry(exchange, reader, slot, bound));
+                let held = held.max(size);
+                tasks.spawn(Arc::clone(self).retry(exchange, reader, slot, bound, held));
                 return Ok(());
             }
             asking = Asking::Rounds(Rounds::new(round.responses));
@@ -346,13 +347,14 @@ impl Connection {
         }
     }
 
-    /// Serves a call that waited for answers.
+    /// Serves a call that waited for answers; `held` is the size of the largest of its requests.
     async fn retry(
         self: Arc<Self>,
         exchange: Arc<Exchange>,
         reader: u64,
         slot: Slot,
         binding: Binding,
+        held: Size,
     ) {
         loop {
             let next = std::future::poll_fn(|cx| exchange.poll_next(reader, cx));
@@ -360,7 +362,7 @@ impl Connection {
                 Next::Message(text) => self.say(text).await,
                 Next::Done(answer) => return self.done(&exchange, &slot, &answer).await,
                 Next::Round(requests) => {
-                    let answer = self.parked.park(&exchange, &binding, slot.size, requests);
+                    let answer = self.parked.park(&exchange, &binding, held, requests);
                     exchange.detach(reader, parked::WAIT);
                     let id = slot.id.clone();
                     drop(slot);

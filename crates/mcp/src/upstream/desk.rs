@@ -1,6 +1,7 @@
 //! Where everything that a server says on its own account is sorted: whose is it?
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,10 @@ use crate::{Client, Id, Party, RpcError, Share, code};
 const REQUESTS: usize = 4096;
 /// Listeners of one connection.
 const LISTENERS: usize = 1024;
+/// Those of one client, whatever its sessions.
+const LISTENERS_EACH: usize = 128;
+/// What a notification may weigh that goes to several listeners, each of which holds it.
+const SPREAD: usize = 4 * 1024;
 
 pub(crate) const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 pub(crate) const PROGRESS: &str = "notifications/progress";
@@ -78,6 +83,17 @@ struct Room {
 impl Room {
     fn tied(&mut self) -> Tied {
         tied(self.requests.values(), self.listeners.iter(), &mut self.ghosts)
+    }
+
+    /// A question waits from now on. False when another one of its id does.
+    fn wait(&mut self, id: &Id, given_up: &CancellationToken) -> bool {
+        match self.asked.entry(id.clone()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(given_up.clone());
+                true
+            }
+        }
     }
 }
 
@@ -190,6 +206,12 @@ impl Desk {
             let reason = format!("more than {LISTENERS} streams are listened to");
             return Err(UpstreamError::Down { detail: reason.clone(), reason });
         }
+        let its = room.listeners.values().filter(|other| other.whose.is_of(&listener.whose));
+        if listener.whose.is_named() && its.count() >= LISTENERS_EACH {
+            let reason =
+                format!("more than {LISTENERS_EACH} streams of this client are listened to");
+            return Err(UpstreamError::Down { detail: reason.clone(), reason });
+        }
         room.listeners.insert(key, Arc::clone(&listener));
         drop(room);
         Ok(Seat { desk: Arc::clone(self), key, listener })
@@ -247,7 +269,7 @@ impl Desk {
             }
             method if is_change(method) => {
                 self.changed(&told);
-                if self.is_stateless() {
+                if self.is_stateless() || told.weight > SPREAD {
                     None
                 } else {
                     self.spread(&told);
@@ -306,8 +328,12 @@ impl Desk {
             Tied::Nobody => return false,
         };
         drop(room);
+        let listeners: Vec<_> = listeners.iter().filter(|l| l.wants(&told)).collect();
+        if told.weight > SPREAD && listeners.len() > 1 {
+            return false;
+        }
         let mut heard = false;
-        for listener in listeners.iter().filter(|listener| listener.wants(&told)) {
+        for listener in listeners {
             if listener.told.offer(told.clone()).is_ok() {
                 heard = true;
             } else {
@@ -322,8 +348,11 @@ impl Desk {
         self.lock().ghosts.told(party);
     }
 
-    /// To each listener that wants it. False when nobody had room for it.
+    /// To each listener that wants it. False when nobody had room for it, or it is too large for many.
     fn spread(&self, told: &Told) -> bool {
+        if told.weight > SPREAD {
+            return false;
+        }
         let room = self.lock();
         let mut heard = false;
         for listener in room.listeners.values().filter(|listener| listener.wants(told)) {
@@ -416,8 +445,14 @@ impl Desk {
         };
         let given_up = CancellationToken::new();
         let id = question.id.clone();
-        match whose {
-            Whose::Nobodys => {
+        let waits = |desk: &Arc<Self>| {
+            desk.lock()
+                .wait(&id, &given_up)
+                .then(|| Asked { desk: Arc::clone(desk), id: id.clone() })
+        };
+        let done = if matches!(whose, Whose::Nobodys) { None } else { waits(self) };
+        match (whose, done) {
+            (Whose::Nobodys, _) => {
                 self.counts.questions.fetch_add(1, Ordering::Relaxed);
                 let words = format!(
                     "{} is not offered here: it cannot be told whose question this is",
@@ -425,18 +460,12 @@ impl Desk {
                 );
                 question.refuse(RpcError::new(code::METHOD_NOT_FOUND, words));
             }
-            _ if self.lock().asked.contains_key(&id) => {
+            (_, None) => {
                 let words = "this id is that of another question that waits";
                 question.refuse(RpcError::new(code::INVALID_REQUEST, words));
             }
-            Whose::Request(exchange) => {
-                self.lock().asked.insert(id.clone(), given_up.clone());
-                let done = Asked { desk: Arc::clone(self), id };
-                exchange.ask(question, given_up, done);
-            }
-            Whose::Listener(listener) => {
-                self.lock().asked.insert(id.clone(), given_up.clone());
-                let done = Asked { desk: Arc::clone(self), id };
+            (Whose::Request(exchange), Some(done)) => exchange.ask(question, given_up, done),
+            (Whose::Listener(listener), Some(done)) => {
                 // It may ask as often as there is somebody to answer; so many at once are bounded.
                 let _ = listener.questions.put(question, given_up, move || drop(done));
             }

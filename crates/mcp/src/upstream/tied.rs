@@ -56,8 +56,13 @@ impl Whose {
         !matches!(self, Self::Ours | Self::Client { session: None, .. })
     }
 
+    /// Whether it is known by name which client it is.
+    pub(crate) fn is_named(&self) -> bool {
+        matches!(self, Self::Client { principal: Some(_), .. })
+    }
+
     /// The same client, though perhaps in another session.
-    fn is_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Client { principal, .. }, Self::Client { principal: other, .. }) => {
                 principal == other

@@ -15,6 +15,8 @@ use crate::Error;
 
 /// The extension of a lease.
 const LEASE: &str = "lease";
+/// The extension of one that is being written.
+const PART: &str = "part";
 /// Bytes of a lease that are read.
 const MOST: u64 = 64 << 10;
 
@@ -100,14 +102,18 @@ impl Book {
 
 fn write(home: &Path, leased: &Leased) -> Result<Holding, Error> {
     let folder = folder(home);
-    let file = folder.join(format!("{}.{}.{LEASE}", leased.run, leased.id));
+    let name = format!("{}.{}", leased.run, leased.id);
+    let file = folder.join(format!("{name}.{LEASE}"));
+    // Whole or not at all: what could not be written does not stay behind.
+    let part = Holding(folder.join(format!("{name}.{PART}")));
     let io = |source| Error::Io { path: file.clone(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(io)?;
     let text = serde_json::to_vec(leased).map_err(|e| io(e.into()))?;
     let mut options = OpenOptions::new();
     let mut open =
-        options.write(true).create(true).truncate(true).mode(0o600).open(&file).map_err(io)?;
+        options.write(true).create(true).truncate(true).mode(0o600).open(&part.0).map_err(io)?;
     open.write_all(&text).map_err(io)?;
+    std::fs::rename(&part.0, &file).map_err(io)?;
     Ok(Holding(file))
 }
 
@@ -131,7 +137,7 @@ pub fn leases(home: &Path) -> Result<Vec<Leased>, Error> {
         }
         // One that ends while we look is not there any more.
         let Some(text) = read(&file) else { continue };
-        // Half a file is one that is being written.
+        // What is none was not written here.
         let Ok(leased) = serde_json::from_str::<Leased>(&text) else { continue };
         if lives(leased.pid, leased.pid_started) {
             found.push(leased);
@@ -163,6 +169,21 @@ mod tests {
     use ringfence_record::RunId;
 
     use super::{Book, Leased, leases, write};
+
+    #[test]
+    fn a_lease_that_cannot_be_written_leaves_nothing_behind() {
+        let home = tempfile::tempdir().unwrap();
+        let run = RunId::fresh();
+        let book = Book::new(home.path(), &run);
+        book.began(1, "review", "control", "agent").unwrap();
+        // A disk that is full.
+        let folder = home.path().join("live");
+        let part = folder.join(format!("{run}.2.{}", super::PART));
+        std::os::unix::fs::symlink("/dev/full", &part).unwrap();
+        assert!(book.began(2, "review", "no room", "agent").is_err());
+        assert_eq!(leases(home.path()).unwrap().len(), 1);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    }
 
     #[test]
     fn a_lease_lasts_as_long_as_its_holder_and_no_other_process_takes_it_over() {

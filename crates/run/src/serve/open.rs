@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ringfence_approval::Channel;
+use ringfence_bundle::ServerId;
 use ringfence_egress::Proxy;
 use ringfence_gateway::{Caller, Gateway, Lease, LeaseBook, Parts, Stop};
 use ringfence_mcp::Backend;
@@ -170,6 +171,11 @@ impl Open {
         entered.then(|| Use(Arc::clone(self)))
     }
 
+    /// Whether the bundle has this server.
+    pub(super) fn declares(&self, server: &ServerId) -> bool {
+        self.plan.manifest().servers.contains_key(server)
+    }
+
     /// What answers a client of this kind.
     pub(super) fn backend(&self, which: &Which) -> Result<Arc<dyn Backend>, Refused> {
         let mut backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,10 +190,11 @@ impl Open {
         };
         let caller = Caller::agent();
         let backend = match which {
-            Which::Server(server) if !self.plan.manifest().servers.contains_key(server) => {
-                let rule = format!("no server {server} is declared");
-                let next = "declare it in ringfence.toml, then ringfence lock and ringfence trust";
-                return Err(Refused::new("server", "declared", rule, next.into()));
+            Which::Server(server) if !self.declares(server) => {
+                return Err(undeclared(format!("no server {server} is declared")));
+            }
+            Which::Undeclared => {
+                return Err(undeclared("no server of this name is declared".into()));
             }
             Which::Server(server) => {
                 ringfence_gateway::transparent(&self.gateway, caller, server.clone())
@@ -260,6 +267,11 @@ struct Assembled {
     stop: watch::Sender<bool>,
     halt: Stop,
     rooms: Rooms,
+}
+
+fn undeclared(rule: String) -> Refused {
+    let next = "declare it in ringfence.toml, then ringfence lock and ringfence trust";
+    Refused::new("server", "declared", rule, next.into())
 }
 
 fn ended(ending: &Ending) -> Event {

@@ -5,11 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::wire::{accept, call, send, session, stateless};
+use crate::strict::Limits;
 use crate::testing::{Talker, serve_door_with};
 
 async fn door() -> (Arc<Talker>, SocketAddr) {
     let talker = Arc::new(Talker::default());
     let (address, _door) = serve_door_with(Arc::clone(&talker) as _, |options| {
+        options.limits = Limits::default();
         options.bearer = Some(Arc::new(|token: &str| match token {
             "anna-token" => Some(Arc::from("anna")),
             "bert-token" => Some(Arc::from("bert")),
@@ -190,4 +192,36 @@ async fn a_header_must_say_what_its_argument_says() {
         }
     }
     assert_eq!(talker.seen.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_retry_that_holds_little_does_not_make_its_call_smaller() {
+    let (talker, address) = door().await;
+    let meta = |padding: usize| {
+        json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} },
+            "padding": "x".repeat(padding),
+        })
+    };
+    // Five times 4 MiB cannot wait, whatever the retries in between hold.
+    for (first, expected) in [(1000, 5), (4_000_000, 4)] {
+        let mut states = Vec::new();
+        for _ in 0..5 {
+            let asked = ask(address, "ask", json!({ "_meta": meta(first) })).await;
+            assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+            let mut more = retry(&asked, json!({}));
+            more["_meta"] = meta(0);
+            let again = ask(address, "ask", more).await;
+            assert_eq!(again["result"]["resultType"], "input_required", "{again}");
+            states.push(again);
+        }
+        let mut waiting = 0;
+        for state in states {
+            let reply = ask(address, "ask", retry(&state, json!({ "one": accept("A") }))).await;
+            waiting += usize::from(reply["result"]["inputRequests"]["two"].is_object());
+        }
+        assert_eq!(waiting, expected, "{first}");
+    }
+    assert_eq!(talker.seen.lock().unwrap().len(), 10);
 }

@@ -223,3 +223,62 @@ async fn a_stateless_client_is_told_which_capability_a_call_failed_for() {
     let mute = super::stage::in_session("anna", "one", json!({}));
     assert_eq!(fails(&mut server, &mute, None).await.code, -32601);
 }
+
+#[tokio::test]
+async fn one_client_cannot_take_every_place_to_listen() {
+    let (upstream, _server) = connected(Opening::Handshake).await;
+    let listen = async |who: &str, session: usize| {
+        let (client, _) = of(who, Some(&session.to_string()));
+        upstream.listen(&client, Wanted { rest: true, ..Wanted::default() }).await
+    };
+    let mut open = Vec::new();
+    for session in 0..128 {
+        open.push(listen("anna", session).await.unwrap());
+    }
+    let error = listen("anna", 128).await.err().unwrap();
+    assert!(error.to_string().contains("of this client"), "{error}");
+    let _his = listen("bert", 0).await.unwrap();
+    open.pop();
+    open.push(listen("anna", 128).await.unwrap());
+    assert!(listen("anna", 129).await.is_err());
+}
+
+#[tokio::test]
+async fn a_large_notification_is_not_multiplied() {
+    const CHANGED: &str = "notifications/tools/list_changed";
+    const LOG: &str = "notifications/message";
+    // A few bytes, and a hundred values.
+    let large = || json!({ "pad": vec![1; 100] });
+    let (upstream, mut server) = connected(Opening::Handshake).await;
+    let mut ears = Vec::new();
+    for session in ["1", "2"] {
+        let (client, heard) = of("anna", Some(session));
+        let wanted = Wanted { tools: true, rest: true, ..Wanted::default() };
+        let listening = upstream.listen(&client, wanted).await.unwrap();
+        ears.push((heard, tokio::spawn(listening.passing)));
+    }
+    for (n, method) in [CHANGED, LOG].into_iter().enumerate() {
+        let unheard = upstream.unheard().notifications;
+        server.say(note(method, large())).await;
+        // The control: a small one reaches both, and what was large did not come before it.
+        server.say(note(method, json!({ "n": n }))).await;
+        for (heard, _) in &mut ears {
+            assert_eq!(heard.recv().await.unwrap(), (method.to_owned(), json!({ "n": n })));
+        }
+        assert_eq!(upstream.unheard().notifications, unheard + 1, "{method}");
+    }
+    assert!(upstream.take_tools_changed());
+    // The list has changed, however large the words.
+    server.say(note(CHANGED, large())).await;
+    server.say(note(LOG, json!({}))).await;
+    for (heard, _) in &mut ears {
+        assert_eq!(heard.recv().await.unwrap().0, LOG);
+    }
+    assert!(upstream.take_tools_changed());
+    // What goes to one alone is multiplied by nothing.
+    let (_, passing) = ears.pop().unwrap();
+    passing.abort();
+    let _ = passing.await;
+    server.say(note(LOG, large())).await;
+    assert_eq!(ears[0].0.recv().await.unwrap(), (LOG.to_owned(), large()));
+}

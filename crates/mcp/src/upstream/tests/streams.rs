@@ -372,7 +372,14 @@ async fn a_stateless_server_sees_what_the_client_can_do_and_not_who_it_is() {
     })
     .await;
     let upstream = connect(&url, Revision::STATELESS).await;
-    let (client, _) = ear(json!({"roots": {}, "odd": {"x": 1}}));
+    // Words of the client's own, wherever they stand, were judged by nobody.
+    let (client, _) = ear(json!({
+        "roots": {"listChanged": true, "odd": "words"},
+        "sampling": {"tools": {"odd": "words"}, "context": "words"},
+        "elicitation": {"form": {}, "url": {"odd": ["words"]}},
+        "experimental": {"odd": {"x": "words"}},
+        "odd": {"x": "words"},
+    }));
     let params = json!({"name": "t", "_meta": {
         "io.modelcontextprotocol/clientInfo": {"name": "secret agent", "version": "7"},
         "io.modelcontextprotocol/clientCapabilities": {"forged": {}},
@@ -386,7 +393,10 @@ async fn a_stateless_server_sees_what_the_client_can_do_and_not_who_it_is() {
     assert_eq!(meta["io.modelcontextprotocol/clientInfo"]["name"], "ringfence");
     assert_eq!(
         meta["io.modelcontextprotocol/clientCapabilities"],
-        json!({"roots": {}, "odd": {"x": 1}})
+        json!({
+            "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}},
+            "roots": {"listChanged": true},
+        })
     );
     assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
     assert_eq!(meta["io.modelcontextprotocol/logLevel"], "debug");

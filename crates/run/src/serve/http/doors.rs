@@ -20,8 +20,9 @@ use super::super::{Tokens, Which};
 use super::Doorway;
 use super::wait::Placed;
 
-/// Doors that are made: one a server that somebody asked for, and two a folder.
-const DOORS: usize = 4096;
+/// Doors of servers of one folder that are made while nothing says which servers it has. Their
+/// clients wait there until it is trusted.
+const UNSEEN: usize = 64;
 /// Streams of one client that it listens to, at once. They wait, and cost little.
 const STREAMS: usize = 1024;
 /// The segment of the compact door.
@@ -39,6 +40,8 @@ pub(super) struct Doors {
     rooms: Vec<Room>,
     options: DoorOptions,
     keyring: Arc<Keyring>,
+    /// Those of a folder's servers, its own two, and one for whatever it does not declare: their
+    /// number is not a client's to choose.
     made: Mutex<HashMap<(usize, Which), Arc<HttpDoor>>>,
     /// Turns away whoever has no token, after the same checks as every door.
     lobby: HttpDoor,
@@ -134,10 +137,9 @@ impl Doors {
             Ok(place) => place,
             Err(refusal) => return plain(refusal.into_response()),
         };
-        let door = self.route(request.uri()).and_then(|(room, which)| self.door(room, which));
-        match door {
-            Ok(door) => {
-                let response = door.handle(request).await;
+        match self.route(request.uri()) {
+            Ok((room, which)) => {
+                let response = self.door(room, which).await.handle(request).await;
                 response.map(|body| Placed::new(body, Some(place)))
             }
             Err(refusal) => plain(refusal.into_response()),
@@ -188,22 +190,26 @@ impl Doors {
         }
     }
 
-    fn door(&self, room: usize, which: Which) -> Result<Arc<HttpDoor>, HttpRefusal> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = made.len() >= DOORS;
-        match made.entry((room, which)) {
-            std::collections::hash_map::Entry::Occupied(door) => Ok(Arc::clone(door.get())),
-            std::collections::hash_map::Entry::Vacant(_) if full => {
-                Err(HttpRefusal::new(StatusCode::NOT_FOUND, "there are too many doors already"))
-            }
-            std::collections::hash_map::Entry::Vacant(vacant) => {
-                let (room, which) = vacant.key();
-                let place = Arc::clone(&self.rooms[*room].place);
-                let front = Front::new(place, which.clone(), self.ending.clone());
-                let door = Arc::new(HttpDoor::with(Arc::new(front), self.options.clone()));
-                Ok(Arc::clone(vacant.insert(door)))
-            }
+    async fn door(&self, room: usize, which: Which) -> Arc<HttpDoor> {
+        let made = || self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (room, which);
+        let found = made().get(&key).map(Arc::clone);
+        if let Some(door) = found {
+            return door;
         }
+        let (room, which) = key;
+        let Room { served, place, .. } = &self.rooms[room];
+        let declared = match &which {
+            Which::Server(server) => served.current().await.ok().map(|open| open.declares(server)),
+            _ => Some(true),
+        };
+        let mut made = made();
+        let which = led(&made, room, which, declared);
+        let new = || {
+            let front = Front::new(Arc::clone(place), which.clone(), self.ending.clone());
+            Arc::new(HttpDoor::with(Arc::new(front), self.options.clone()))
+        };
+        Arc::clone(made.entry((room, which.clone())).or_insert_with(new))
     }
 
     /// Cuts off what is under way.
@@ -227,6 +233,25 @@ impl Doors {
     }
 }
 
+/// The door that this path leads to, where none is made for it yet. `declared` says whether the folder
+/// has this server, if anything says so.
+fn led<D>(
+    made: &HashMap<(usize, Which), D>,
+    room: usize,
+    which: Which,
+    declared: Option<bool>,
+) -> Which {
+    let servers = || {
+        let its = |(of, which): &&(usize, Which)| *of == room && matches!(which, Which::Server(_));
+        made.keys().filter(its).count()
+    };
+    match declared {
+        Some(true) => which,
+        None if servers() < UNSEEN => which,
+        _ => Which::Undeclared,
+    }
+}
+
 /// The segments of a path that is spelled in the one plain way.
 fn segments(uri: &Uri) -> Result<Vec<&str>, HttpRefusal> {
     let bad = |reason| Err(HttpRefusal::new(StatusCode::BAD_REQUEST, reason));
@@ -245,4 +270,38 @@ fn segments(uri: &Uri) -> Result<Vec<&str>, HttpRefusal> {
         return bad("the path is ambiguous");
     }
     Ok(segments)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use ringfence_bundle::Id;
+
+    use super::{UNSEEN, Which, led};
+
+    fn server(name: &str) -> Which {
+        Which::Server(Id::parse(name).unwrap())
+    }
+
+    #[test]
+    fn names_that_are_made_up_close_no_door() {
+        let mut made = HashMap::new();
+        // Asked for by anybody: of a folder that is open, and of one that is not yet.
+        for n in 0..5000 {
+            let name = server(&format!("made-up-{n}"));
+            for (room, declared) in [(0, Some(false)), (1, None)] {
+                made.insert((room, led(&made, room, name.clone(), declared)), ());
+            }
+        }
+        let of = |room| made.keys().filter(|(its, _)| *its == room).count();
+        assert_eq!((of(0), of(1)), (1, UNSEEN + 1));
+        // Every server that there is has its own door still.
+        for room in [0, 1] {
+            assert_eq!(led(&made, room, server("up"), Some(true)), server("up"));
+            assert_eq!(led(&made, room, Which::All, Some(true)), Which::All);
+        }
+        assert_eq!(led(&made, 0, server("up"), None), server("up"));
+        assert_eq!(led(&made, 1, server("up"), None), Which::Undeclared);
+    }
 }
