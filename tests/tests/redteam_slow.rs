@@ -216,6 +216,10 @@ fn an_encoded_reply_is_refused_and_paid_for_in_full() {
             // What it cost nobody knows: there is no next call.
             let next = call("", false);
             assert!(next["error"].is_object(), "{encoding} {packed}: {next}");
+            eventually("the limit is in the record", || {
+                let text = project.report().to_string();
+                text.contains("limit_reached")
+            });
             gate.end();
             let events = Events::from_value(&project.report());
             events.has("call_settled", &[("result", "answered"), ("cost_usd", "0.01")]);
