@@ -141,10 +141,18 @@ pub(crate) fn runtime_for_one() -> Result<tokio::runtime::Runtime, Error> {
         .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })
 }
 
+/// What the tasks of many clients' gateway go on: every processor.
+pub(crate) fn runtime_for_many() -> Result<tokio::runtime::Runtime, Error> {
+    workers(std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+}
+
 /// What tasks go on otherwise: half of the processors. The other half is for whoever is served, and a
 /// message that waits for no other thread to wake is faster.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Error> {
-    let workers = std::thread::available_parallelism().map_or(1, |all| (all.get() / 2).max(1));
+    workers(std::thread::available_parallelism().map_or(1, |all| (all.get() / 2).max(1)))
+}
+
+fn workers(workers: usize) -> Result<tokio::runtime::Runtime, Error> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
         .enable_all()

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::bundle::Served;
 use super::open::Ending;
 use super::{Say, Tokens, Wish, tls};
-use crate::execute::{EndedBy, runtime};
+use crate::execute::{EndedBy, runtime_for_many};
 use crate::rooms::Counted;
 use crate::{Error, Request};
 
@@ -110,7 +110,7 @@ pub fn gateway(listen: Listen, ready: impl FnOnce(&Listening)) -> Result<(), Err
             "there is no token yet, so nobody can come in; next: ringfence gateway token create NAME",
         );
     }
-    let runtime = runtime()?;
+    let runtime = runtime_for_many()?;
     let ended = runtime.block_on(async {
         let folders =
             listen.folders.iter().map(|folder| (folder.name.clone(), served(folder, &listen)));
