@@ -90,8 +90,13 @@ fn show(figures: &[Figure], json: bool) {
 
 fn wanted() -> Result<Wanted> {
     let mut args = std::env::args_os().skip(1);
-    let program = PathBuf::from(args.next().ok_or("the program is not named")?);
-    let tools = PathBuf::from(args.next().ok_or("the folder of tools is not named")?);
+    // Both are named in manifests too, and used from other folders.
+    let place = |given: Option<std::ffi::OsString>, what: &str| {
+        let given = given.ok_or_else(|| format!("{what} is not named"))?;
+        std::path::absolute(given).map_err(|error| format!("{what}: {error}"))
+    };
+    let program = place(args.next(), "the program")?;
+    let tools = place(args.next(), "the folder of tools")?;
     let mut wanted = Wanted { program, tools, sections: Vec::new(), rounds: 30, json: false };
     while let Some(word) = args.next() {
         match word.to_str() {
