@@ -135,10 +135,7 @@ pub fn execute(plan: &Plan, ask: Ask, progress: &dyn Progress) -> Result<Finishe
 /// What the tasks of one client's gateway go on: one thread, so that no message waits for another thread to
 /// wake.
 pub(crate) fn runtime_for_one() -> Result<tokio::runtime::Runtime, Error> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })
+    built(&mut tokio::runtime::Builder::new_current_thread())
 }
 
 /// What the tasks of many clients' gateway go on: every processor.
@@ -153,8 +150,11 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Error> {
 }
 
 fn workers(workers: usize) -> Result<tokio::runtime::Runtime, Error> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
+    built(tokio::runtime::Builder::new_multi_thread().worker_threads(workers))
+}
+
+fn built(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, Error> {
+    builder
         .enable_all()
         .build()
         .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })

@@ -349,9 +349,7 @@ impl Keeper {
         let mut admission = books::admit(&account.caps, &mut scopes, order.wanted);
         let all = order.wanted.is_none() || matches!(admission, Admission::Held { .. });
         // What this process has set aside for calls to come is not missing to one that has come.
-        if all && let Some(left) = account.reclaim() {
-            page.give_back(account, &left).await?;
-            sides.back.push((Arc::clone(account), left));
+        if all && reclaim(page, account, sides.back).await? {
             let Some(again) = page.scopes(account, &day).await? else { return Ok(lost()) };
             scopes = again;
             admission = books::admit(&account.caps, &mut scopes, order.wanted);
@@ -421,6 +419,19 @@ struct Sides<'a> {
     last: bool,
 }
 
+/// Gives back what an account holds in advance, and keeps it in mind until that is on disk. False when it
+/// holds nothing.
+async fn reclaim(
+    page: &mut Page<'_>,
+    account: &Arc<Account>,
+    back: &mut Vec<(Arc<Account>, Advance)>,
+) -> Result<bool, Error> {
+    let Some(left) = account.reclaim() else { return Ok(false) };
+    let given = page.give_back(account, &left).await;
+    back.push((Arc::clone(account), left));
+    given.map(|()| true)
+}
+
 /// Sets aside in advance for calls that cost at most so much, where there is enough: once in a
 /// transaction.
 async fn advance(
@@ -435,11 +446,8 @@ async fn advance(
     }
     let Some((day, _)) = page.today(account) else { return Ok(()) };
     // Yesterday's is of no use today.
-    if account.day().is_some_and(|other| other != day)
-        && let Some(left) = account.reclaim()
-    {
-        page.give_back(account, &left).await?;
-        sides.back.push((Arc::clone(account), left));
+    if account.day().is_some_and(|other| other != day) {
+        reclaim(page, account, sides.back).await?;
     }
     let Some(mut scopes) = page.scopes(account, &day).await? else { return Ok(()) };
     let Some(amount) = account.more(wanted, &scopes) else { return Ok(()) };
