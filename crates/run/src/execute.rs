@@ -10,14 +10,14 @@ use ringfence_egress::{Begun, Proxy, Token};
 use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_policy::Principal;
 use ringfence_record::{Attempt, Event, Kind, Recorder, RunId};
-use ringfence_sandbox::{Exit, Probe, Spec, Streams, native};
+use ringfence_sandbox::{Doors, Exit, Prepared, Probe, Spec, Streams, native};
 use ringfence_secrets::{Resolver, SignIns};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::launch::Launching;
 use crate::live;
-use crate::plan::{GATE_PORT, PROXY_PORT};
+use crate::plan::{Backend, GATE_PORT, PROXY_PORT};
 use crate::rooms::{Counted, Rooms};
 use crate::session::Session;
 use crate::supervise::{Signals, supervise};
@@ -261,10 +261,16 @@ async fn contained(
         leases: None,
     });
 
-    let mut prepared = native::prepare(&spec)?;
-    let mut listeners = prepared.listeners().into_iter();
-    let (Some(for_proxy), Some(for_gate)) = (listeners.next(), listeners.next()) else {
-        return Err(Error::Backend("the sandbox handed out no listeners".into()));
+    let mut prepared: Box<dyn Prepared> = match plan.backend {
+        Backend::Native => Box::new(native::prepare(&spec)?),
+    };
+    let none = || Error::Backend("the sandbox handed out no listeners".into());
+    let (for_proxy, for_gate) = match prepared.doors().ok_or_else(none)? {
+        Doors::Inside(listeners) => {
+            let mut listeners = listeners.into_iter();
+            (listeners.next().ok_or_else(none)?, listeners.next().ok_or_else(none)?)
+        }
+        Doors::Sidecar(_) => return Err(none()),
     };
     let begun = Begun::default();
     let serving = tokio::spawn({
@@ -273,7 +279,7 @@ async fn contained(
     });
     let gating = tokio::spawn(Arc::clone(&gateway).serve(for_gate, stopped));
     let ended = async {
-        probed(recorder, "agent", prepared.probe())?;
+        probed(recorder, "agent", prepared.probe().await)?;
         let _ = recorder.commit(Event::SandboxStarted { principal: "agent".into() }).await?;
         if let Some(signal) = signals.pending() {
             return Ok(Ended {
@@ -287,13 +293,13 @@ async fn contained(
         }
         progress.released(&mode(plan));
         begun.begin();
-        let mut running = prepared.release()?;
+        let mut running = prepared.release().await?;
         if let Some(tty) = tty {
             let io = |source| Error::Io { path: PathBuf::from("/dev/tty"), source };
             front.start(tty, running.take_terminal()).map_err(io)?;
         }
         tokio::select! {
-            ended = supervise(plan, recorder, &mut running, &mut signals, &halt) => ended,
+            ended = supervise(plan, recorder, running.as_mut(), &mut signals, &halt) => ended,
             never = told(&halt, progress) => match never {},
         }
     }

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use ringfence_gateway::Stop;
 use ringfence_record::{Event, Recorder};
-use ringfence_sandbox::native::{self, Running};
-use ringfence_sandbox::{Exit, Limits};
+use ringfence_sandbox::{Exit, Limits, Running, native};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
@@ -79,7 +78,7 @@ impl Signals {
 pub(crate) async fn supervise(
     plan: &Plan,
     recorder: &Recorder,
-    running: &mut Running,
+    running: &mut dyn Running,
     signals: &mut Signals,
     halt: &Stop,
 ) -> Result<Ended, Error> {
@@ -156,7 +155,7 @@ fn ended(exit: Exit, asked: bool) -> Ended {
 
 async fn limit(
     recorder: &Recorder,
-    running: &mut Running,
+    running: &mut dyn Running,
     name: &str,
     detail: String,
 ) -> Result<Ended, Error> {
@@ -179,7 +178,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn new(limits: &Limits, running: &Running) -> Self {
+    pub(crate) fn new(limits: &Limits, running: &dyn Running) -> Self {
         Self { memory: limits.memory.filter(|_| !running.keeps_memory()) }
     }
 
@@ -188,7 +187,7 @@ impl Watched {
     }
 
     /// The limit that is exceeded, and how.
-    pub(crate) fn exceeded(&self, running: &Running) -> Option<(&'static str, String)> {
+    pub(crate) fn exceeded(&self, running: &dyn Running) -> Option<(&'static str, String)> {
         let usage = running.usage();
         let most = self.memory.filter(|most| usage.memory > *most)?;
         let detail = format!("{} MiB in use, {} MiB allowed", usage.memory >> 20, most >> 20);

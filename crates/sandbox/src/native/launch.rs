@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 
 use rustix::pipe::PipeFlags;
 
-use super::channel::FDS_MAX;
-use super::ids::Identity;
-use super::journal::Journal;
-use super::placeholder::{self, Ground};
 use super::process::{Init, unexpected};
 use super::program::{self, DEFAULT_PATH};
 use super::running::Running;
 use super::targets::Range;
-use super::tree::{self, Held};
-use super::wire::{Blueprint, Bounds, Order, Reply};
 use super::{Cleanup, cgroup};
 use crate::error::{Error, Result, Step};
+use crate::ground::ids::Identity;
+use crate::ground::journal::Journal;
+use crate::ground::placeholder::{self, Ground};
+use crate::ground::tree::{self, Held};
+use crate::inside::channel::FDS_MAX;
+use crate::inside::wire::{Blueprint, Bounds, Order, Reply};
 use crate::{Limits, Probe, Rule, Spec, Streams};
 
 /// Bytes of scratch space when no limit is set.

@@ -20,20 +20,14 @@
 //! - a run cannot be suspended from its terminal: the supervisor goes on, so that limits are kept.
 
 mod cgroup;
-mod channel;
-mod hints;
-mod ids;
 mod init;
-mod journal;
 mod launch;
-mod placeholder;
 mod process;
 mod program;
 mod running;
 mod targets;
-mod tree;
 mod usage;
-mod wire;
+mod wall;
 
 pub use launch::{Prepared, prepare};
 pub use running::Running;
@@ -43,7 +37,10 @@ use std::path::Path;
 use crate::error::Result;
 use crate::{Keeper, Limits, sys};
 
-use self::journal::Journal;
+use crate::ground::ids;
+use crate::ground::journal::Journal;
+use crate::ground::placeholder;
+use crate::inside::wire;
 
 /// Who keeps each limit on this machine, as `(limit name, keeper)` for those that are set. Memory
 /// and CPU are tried for real, by making a cgroup.

@@ -7,11 +7,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
-use super::channel::Channel;
-use super::hints;
-use super::ids::Identity;
-use super::wire::{Order, Reply};
 use crate::error::{Error, Result, Step};
+use crate::ground::ids::Identity;
+use crate::hints;
+use crate::inside::channel::Channel;
+use crate::inside::wire::{Order, Reply};
 use crate::sys::{self, Child};
 
 /// A sandbox's init. Dropping it kills the sandbox and waits for its end.

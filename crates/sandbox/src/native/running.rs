@@ -3,9 +3,9 @@
 use std::os::fd::OwnedFd;
 
 use super::process::{Init, unexpected};
-use super::wire::{Order, Reply};
 use super::{Cleanup, cgroup, usage};
 use crate::error::{Error, Step};
+use crate::inside::wire::{Order, Reply};
 use crate::{Exit, Usage, sys};
 
 /// A sandbox whose process has been released. Dropping it kills everything in it.

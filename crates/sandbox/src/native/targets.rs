@@ -9,8 +9,8 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 
 use super::launch::random_id;
-use super::wire::Targets;
 use crate::Spec;
+use crate::inside::wire::Targets;
 
 /// Addresses of the host that are tried.
 const ADDRESSES_MAX: usize = 8;

@@ -9,8 +9,8 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use super::root::{Root, attach, open_at, read_only};
 use crate::error::{Error, Result, Step};
-use crate::native::hints;
-use crate::native::tree::clone_tree;
+use crate::ground::tree::clone_tree;
+use crate::hints;
 use crate::sys::{Attributes, mount_setattr};
 
 /// Devices that do nothing to the host.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::root::{HOME, Root};
 use crate::error::{Result, Step};
-use crate::native::ids::INSIDE;
+use crate::ground::ids::INSIDE;
 
 /// Taken from the host, when there and readable by all. Nothing here holds secrets: linker and
 /// locale settings, certificates, protocol tables, and the settings of interpreters.

@@ -1,30 +1,23 @@
 //! The sandbox's init: process 1 inside, which builds the sandbox, starts the agent, and ends with
 //! its supervisor.
 
-mod agent;
 mod confine;
 mod devices;
 mod etc;
-mod probe;
 mod root;
 mod rules;
-mod seccomp;
 
-use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
+use rustix::process::Signal;
 use rustix::thread::{Gid, Uid};
 
-use self::agent::Agent;
-use super::channel::Channel;
-use super::ids::INSIDE;
-use super::wire::{Blueprint, Order, Reply};
-use crate::Exit;
 use crate::error::{Error, Result, Step};
+use crate::ground::ids::INSIDE;
+use crate::inside::channel::Channel;
+use crate::inside::wire::{Blueprint, Order, Reply};
+use crate::inside::{self, Agent, drop_privileges};
 use crate::sys;
 
 /// The host name inside.
@@ -43,7 +36,7 @@ pub(crate) fn run() -> ! {
 fn serve(channel: &Channel) -> Result<()> {
     tie_to_supervisor()?;
     sys::ignore_terminal_stops();
-    let (blueprint, fds) = match receive(channel)? {
+    let (blueprint, fds) = match inside::receive(channel)? {
         Some((Order::Build(blueprint), fds)) => (blueprint, fds),
         Some((Order::Try { take_identity }, _)) => {
             if take_identity {
@@ -60,32 +53,13 @@ fn serve(channel: &Channel) -> Result<()> {
     channel.send(&Reply::Built, &passed).step("hand over the listeners")?;
     drop(passed);
     drop(listeners);
-    loop {
-        match receive(channel)? {
-            Some((Order::Probe(targets), _)) => {
-                let found = agent.probe(&targets)?;
-                channel.send(&Reply::Probed(found), &[]).step("report the probe")?;
-            }
-            Some((Order::Start, _)) => {
-                let children = sys::child_signal_fd().step("watch for ended processes")?;
-                let pid = agent.start()?;
-                channel.send(&Reply::Started, &[]).step("report the start")?;
-                return watch(channel, &children, pid);
-            }
-            _ => return Ok(()),
-        }
-    }
-}
-
-fn receive(channel: &Channel) -> Result<Option<(Order, Vec<OwnedFd>)>> {
-    channel.receive().step("read an order of the supervisor")
+    inside::obey(channel, &mut agent)
 }
 
 /// Nothing in the sandbox may look into us, and we end with the thread that made us. Both are
 /// reset by the kernel whenever ids change.
 fn tie_to_supervisor() -> Result<()> {
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .step("shut the init's memory")?;
+    inside::shut()?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .step("tie the init to its supervisor")
 }
@@ -105,7 +79,7 @@ fn build(blueprint: Blueprint, fds: Vec<OwnedFd>) -> Result<(Agent, Vec<TcpListe
     };
     let built = root::build(&blueprint, &mut fds)?;
     let confinement = confine::prepare(&blueprint.bounds, &built, &[&stdin, &stdout, &stderr])?;
-    confine::drop_privileges()?;
+    drop_privileges()?;
     Ok((Agent::new(blueprint, [stdin, stdout, stderr], confinement), listeners))
 }
 
@@ -137,59 +111,4 @@ fn listen(ports: &[u16]) -> Result<Vec<TcpListener>> {
             .step(format!("listen on port {port} inside"))
     };
     ports.iter().map(bind).collect()
-}
-
-/// Reaps, passes signals on, and ends when the agent or the supervisor does; the kernel then kills
-/// whatever else is left.
-fn watch(channel: &Channel, children: &OwnedFd, agent: Pid) -> Result<()> {
-    // It was there before the signal was watched for, and may have ended before.
-    if let Some(exit) = reap(agent)? {
-        return channel.send(&Reply::Exited(exit), &[]).step("report the end");
-    }
-    loop {
-        let mut fds = [PollFd::new(channel, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
-        match rustix::event::poll(&mut fds, None) {
-            Ok(_) => {}
-            Err(Errno::INTR) => continue,
-            Err(error) => return Err(error).step("wait for the agent"),
-        }
-        let [control, ended] = fds.map(|fd| !fd.revents().is_empty());
-        if ended {
-            let mut buffer = [0; 128 * 4];
-            let _ = rustix::io::read(children, &mut buffer);
-            if let Some(exit) = reap(agent)? {
-                return channel.send(&Reply::Exited(exit), &[]).step("report the end");
-            }
-        }
-        if control {
-            match receive(channel)? {
-                Some((Order::Signal(number), _)) => {
-                    if let Some(signal) = Signal::from_named_raw(number) {
-                        // Gone already: then its end is reported next.
-                        let _ = rustix::process::kill_process(agent, signal);
-                    }
-                }
-                Some(_) => {}
-                None => return Ok(()),
-            }
-        }
-    }
-}
-
-/// Collects all ended processes; the agent's exit if it is among them.
-fn reap(agent: Pid) -> Result<Option<Exit>> {
-    loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) if pid == agent => {
-                return Ok(Some(match (status.exit_status(), status.terminating_signal()) {
-                    (Some(code), _) => Exit::Code(code),
-                    (None, Some(signal)) => Exit::Signal(signal),
-                    (None, None) => continue,
-                }));
-            }
-            Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) | Err(Errno::CHILD) => return Ok(None),
-            Err(error) => return Err(io::Error::from(error)).step("collect ended processes"),
-        }
-    }
 }

@@ -14,9 +14,9 @@ use rustix::mount::{
 
 use super::{devices, etc, rules};
 use crate::error::{Error, Result, Step};
-use crate::native::hints;
-use crate::native::tree::clone_tree;
-use crate::native::wire::{Blueprint, Tree};
+use crate::ground::tree::clone_tree;
+use crate::hints;
+use crate::inside::wire::{Blueprint, Tree};
 use crate::sys::{Attributes, mount_setattr};
 
 /// HOME inside.
@@ -213,7 +213,7 @@ impl Root {
             let fd = match fd {
                 Some(fd) => fd,
                 None => {
-                    let held = crate::native::tree::hold(path)?;
+                    let held = crate::ground::tree::hold(path)?;
                     held.detach()?
                 }
             };

@@ -9,8 +9,8 @@ use rustix::fs::FileType;
 use super::root::{Root, attach, open_at, read_only};
 use crate::Rule;
 use crate::error::{Result, Step};
-use crate::native::tree::clone_tree;
-use crate::native::wire::Blueprint;
+use crate::ground::tree::clone_tree;
+use crate::inside::wire::Blueprint;
 use crate::sys::{Attributes, mount_setattr};
 
 /// Applies the rules in order. Returns the mounts that may be written.

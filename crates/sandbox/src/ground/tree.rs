@@ -8,10 +8,10 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
 use rustix::process::Signal;
 
-use super::hints;
 use super::ids::{Identity, write_proc};
-use super::wire::Tree;
 use crate::error::{Result, Step};
+use crate::hints;
+use crate::inside::wire::Tree;
 use crate::sys::{Attributes, mount_setattr, spawn_holder};
 
 /// A file or folder of the host, held open.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal};
 
-use crate::native::wire::{Blueprint, Targets};
+use super::wire::{Blueprint, Targets};
 use crate::sys;
 use crate::{Probe, Rule};
 

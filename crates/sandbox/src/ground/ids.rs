@@ -70,7 +70,7 @@ impl Identity {
 pub(crate) fn write_proc(process: Pid, file: &'static str, text: &str) -> Result<()> {
     let path = format!("/proc/{}/{file}", process.as_raw_nonzero());
     fs::write(path, text).step_hint(format!("write {file} of the sandbox"), |error| {
-        super::hints::user_namespaces(error)
+        crate::hints::user_namespaces(error)
     })
 }
 

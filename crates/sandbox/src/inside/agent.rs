@@ -11,14 +11,14 @@ use rustix::process::Pid;
 
 use super::confine::Confinement;
 use super::probe;
+use super::wire::{Blueprint, Failure, Targets};
 use crate::Probe;
 use crate::error::{Error, Result, Step};
-use crate::native::wire::{Blueprint, Failure, Targets};
 use crate::sys::{self, Forked};
 
 /// The agent before its start.
 #[derive(Debug)]
-pub(super) struct Agent {
+pub(crate) struct Agent {
     blueprint: Blueprint,
     parts: Option<Parts>,
     waiting: Option<Waiting>,
@@ -41,7 +41,7 @@ struct Parts {
 }
 
 impl Agent {
-    pub(super) fn new(blueprint: Blueprint, stdio: [OwnedFd; 3], confinement: Confinement) -> Self {
+    pub(crate) fn new(blueprint: Blueprint, stdio: [OwnedFd; 3], confinement: Confinement) -> Self {
         Self { blueprint, parts: Some(Parts { stdio, confinement }), waiting: None }
     }
 
@@ -50,7 +50,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`Error::Step`]: it could not be confined, or died.
-    pub(super) fn probe(&mut self, targets: &Targets) -> Result<Vec<Probe>> {
+    pub(crate) fn probe(&mut self, targets: &Targets) -> Result<Vec<Probe>> {
         let mut waiting = self.fork(Some(targets))?;
         let found = match receive(&mut waiting.answer)? {
             Some(Answer::Probed(found)) => found,
@@ -65,7 +65,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`Error::Step`]: it cannot be executed.
-    pub(super) fn start(&mut self) -> Result<Pid> {
+    pub(crate) fn start(&mut self) -> Result<Pid> {
         let waiting = match self.waiting.take() {
             Some(waiting) => waiting,
             None => self.fork(None)?,
