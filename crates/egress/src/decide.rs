@@ -67,7 +67,7 @@ impl<'a> Case<'a> {
         let answers = match &to.host {
             Host::V4(address) => vec![(*address).into()],
             Host::V6(address) => vec![(*address).into()],
-            Host::Name(name) => match self.engine.resolver.lookup(name).await {
+            Host::Name(name) => match self.engine.names.lookup(name).await {
                 Ok(answers) => {
                     self.pass("resolve", list(&answers));
                     answers

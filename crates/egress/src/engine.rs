@@ -13,7 +13,7 @@ use ringfence_record::{Event, Recorder};
 
 use crate::address::{AddressError, CheckedAddr, check_addresses};
 use crate::local::Locals;
-use crate::resolve::Resolver;
+use crate::resolve::{ResolveError, Resolver};
 
 /// Says whether a principal may connect somewhere.
 pub(crate) trait Judge: Send + Sync {
@@ -54,6 +54,22 @@ impl Addresses for Locals {
     }
 }
 
+/// Finds the addresses of an allowed name.
+pub(crate) trait Names: Send + Sync {
+    /// Both families' addresses of a name in canonical form, without a trailing dot.
+    fn lookup<'a>(&'a self, name: &'a str) -> Lookup<'a>;
+}
+
+/// A lookup under way.
+pub(crate) type Lookup<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send + 'a>>;
+
+impl Names for Resolver {
+    fn lookup<'a>(&'a self, name: &'a str) -> Lookup<'a> {
+        Box::pin(Self::lookup(self, name))
+    }
+}
+
 /// Bounds on what a peer can hold.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
@@ -89,7 +105,7 @@ pub(crate) struct Engine {
     pub(crate) judge: Box<dyn Judge>,
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) addresses: Box<dyn Addresses>,
-    pub(crate) resolver: Resolver,
+    pub(crate) names: Box<dyn Names>,
     pub(crate) limits: Limits,
     numbers: AtomicU64,
 }
@@ -99,10 +115,10 @@ impl Engine {
         judge: Box<dyn Judge>,
         journal: Box<dyn Journal>,
         addresses: Box<dyn Addresses>,
-        resolver: Resolver,
+        names: Box<dyn Names>,
         limits: Limits,
     ) -> Self {
-        Self { judge, journal, addresses, resolver, limits, numbers: AtomicU64::new(1) }
+        Self { judge, journal, addresses, names, limits, numbers: AtomicU64::new(1) }
     }
 
     /// The next connection number of the run.

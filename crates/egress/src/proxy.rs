@@ -62,7 +62,7 @@ impl Proxy {
             Box::new(ruleset),
             Box::new(recorder),
             Box::new(Locals::of_this_machine()),
-            Resolver::system(),
+            Box::new(Resolver::system()),
             Limits::default(),
         );
         Ok(Self { engine: Arc::new(engine) })

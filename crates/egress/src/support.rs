@@ -212,11 +212,11 @@ impl World {
             Box::new(Rules),
             Box::new(Arc::clone(&notes)),
             addresses,
-            Resolver::with_config_in_test(ResolverConfig::from_parts(
+            Box::new(Resolver::with_config_in_test(ResolverConfig::from_parts(
                 None,
                 Vec::new(),
                 vec![server],
-            )),
+            ))),
             setup.limits,
         );
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
