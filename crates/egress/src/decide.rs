@@ -80,7 +80,7 @@ impl<'a> Case<'a> {
                 }
             },
         };
-        let addresses = match self.engine.addresses.check(&answers) {
+        let addresses = match self.engine.addresses.check(&answers).await {
             Ok(addresses) => addresses,
             Err(error) => {
                 let rule = error.to_string();

@@ -45,12 +45,16 @@ impl Journal for Recorder {
 
 /// Checks an answer's addresses.
 pub(crate) trait Addresses: Send + Sync {
-    fn check(&self, answers: &[IpAddr]) -> Result<Vec<CheckedAddr>, AddressError>;
+    fn check<'a>(&'a self, answers: &'a [IpAddr]) -> Check<'a>;
 }
 
+/// A check under way.
+pub(crate) type Check<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<CheckedAddr>, AddressError>> + Send + 'a>>;
+
 impl Addresses for Locals {
-    fn check(&self, answers: &[IpAddr]) -> Result<Vec<CheckedAddr>, AddressError> {
-        check_addresses(answers, self)
+    fn check<'a>(&'a self, answers: &'a [IpAddr]) -> Check<'a> {
+        Box::pin(async { check_addresses(answers, self) })
     }
 }
 

@@ -20,6 +20,7 @@ mod hello;
 mod local;
 mod proxy;
 mod registry;
+pub mod remote;
 mod reply;
 mod request;
 mod resolve;
@@ -48,6 +49,9 @@ pub enum Error {
     /// The resolver could not be set up; nothing may be resolved, so nothing runs.
     #[error("no resolver: {0}")]
     Resolver(String),
+    /// The sidecar refuses or is gone: nothing can leave, so nothing runs.
+    #[error("the sidecar: {0}")]
+    Sidecar(String),
     /// The listener could not be used.
     #[error("proxy listener: {0}")]
     Listener(#[from] std::io::Error),

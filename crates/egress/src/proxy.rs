@@ -68,9 +68,13 @@ impl Proxy {
         Ok(Self { engine: Arc::new(engine) })
     }
 
-    #[cfg(test)]
-    pub(crate) fn with_engine_in_test(engine: Engine) -> Self {
+    /// With parts of its own.
+    pub(crate) fn with_engine(engine: Engine) -> Self {
         Self { engine: Arc::new(engine) }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     /// Serves one listener for one principal, who must show this token. Until `begun` nothing gets

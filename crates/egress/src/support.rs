@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::address::{AddressError, CheckedAddr};
-use crate::engine::{Addresses, Engine, Journal, Judge, Limits};
+use crate::address::CheckedAddr;
+use crate::engine::{Addresses, Check, Engine, Journal, Judge, Limits};
 use crate::local::Locals;
 use crate::resolve::Resolver;
 use crate::{Begun, Error, Proxy, Token};
@@ -84,9 +84,10 @@ impl Judge for Rules {
 struct Loopback;
 
 impl Addresses for Loopback {
-    fn check(&self, answers: &[IpAddr]) -> Result<Vec<CheckedAddr>, AddressError> {
+    fn check<'a>(&'a self, answers: &'a [IpAddr]) -> Check<'a> {
         let four = answers.iter().copied().filter(IpAddr::is_ipv4);
-        Ok(four.map(CheckedAddr::unchecked_in_test).collect())
+        let checked = four.map(CheckedAddr::unchecked_in_test).collect();
+        Box::pin(async { Ok(checked) })
     }
 }
 
@@ -223,7 +224,7 @@ impl World {
         let port = listener.local_addr().unwrap().port();
         let (stop, stopped) = watch::channel(false);
         let token = Token::fresh().unwrap();
-        let (proxy, shown) = (Proxy::with_engine_in_test(engine), token.clone());
+        let (proxy, shown) = (Proxy::with_engine(engine), token.clone());
         let begun = Begun::default();
         if !setup.before_it_begins {
             begun.begin();
@@ -241,7 +242,7 @@ impl World {
 
     /// The header line that shows the token.
     pub(crate) fn authorization(&self) -> String {
-        let url = self.token.proxy_url(1);
+        let url = self.token.proxy_url((Ipv4Addr::LOCALHOST, 1).into());
         let pair = url.strip_prefix("http://").unwrap().split('@').next().unwrap();
         let pair = base64::engine::general_purpose::STANDARD.encode(pair);
         format!("Proxy-Authorization: Basic {pair}\r\n")

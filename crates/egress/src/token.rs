@@ -1,6 +1,7 @@
 //! The token that a peer must show.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,10 +36,19 @@ impl Token {
         Ok(Self(text))
     }
 
-    /// The value for `HTTPS_PROXY`: `http://ringfence:<token>@127.0.0.1:<port>`.
+    /// The value for `HTTPS_PROXY`: `http://ringfence:<token>@<address>`.
     #[must_use]
-    pub fn proxy_url(&self, port: u16) -> String {
-        format!("http://ringfence:{}@127.0.0.1:{port}", self.0)
+    pub fn proxy_url(&self, at: SocketAddr) -> String {
+        format!("http://ringfence:{}@{at}", self.0)
+    }
+
+    /// One that was made elsewhere.
+    pub(crate) fn given(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.0
     }
 
     /// Whether the value of a `Proxy-Authorization` header shows this token: `Basic`, user

@@ -148,7 +148,7 @@ impl Launching {
         };
         let program = program(&self.plan, server)?;
         let who = Principal::Server(server.clone());
-        let mut full = environment::base(token);
+        let mut full = environment::base(token, std::net::Ipv4Addr::LOCALHOST.into());
         let mut values = BTreeMap::new();
         for (name, template) in env {
             for reference in template.references() {

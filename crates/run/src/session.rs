@@ -7,7 +7,6 @@ use ringfence_egress::Proxy;
 use ringfence_gateway::{Parts, Stop};
 use ringfence_identity::{Did, Signer};
 use ringfence_record::{Event, Kind, MachineLog, Recorder, RunId};
-use ringfence_sandbox::native;
 use ringfence_secrets::{Resolver, SignIns};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
@@ -93,8 +92,8 @@ impl Session {
         // The servers' sandboxes are gone by now, and with them what stood on the agent's
         // placeholders; another run may still do.
         let own = run_dir(&home, &run);
-        let _ = native::sweep(&own);
-        if native::has_left(&own) {
+        let _ = ringfence_sandbox::sweep(&own);
+        if ringfence_sandbox::has_left(&own) {
             lease.leave()
         } else {
             drop(lease)

@@ -71,7 +71,8 @@ pub(super) const FIELDS: &[Field] = &[
 
     holder("sandbox", Table, "What the agent's process can touch"),
     leaf("sandbox.isolation", OneOf(&["none", "process", "network", "kernel"]), PLAN, "Least strength of the wall; may only strengthen the floor").or("the floor of the capabilities"),
-    leaf("sandbox.image", Text, Declared, "Image for Docker and microVM"),
+    leaf("sandbox.image", Text, SANDBOX, "Image for the sandboxes `docker` and `lockdown`; must be in the engine, nothing is pulled"),
+    leaf("sandbox.runtime", Text, SANDBOX, "OCI runtime for the sandboxes `docker` and `lockdown`, as the engine calls it: `runc`, `runsc`, `kata`").or("the engine's default"),
     leaf("sandbox.command", Texts, SANDBOX, "Program and arguments, without a shell").or("from the command line"),
     leaf("sandbox.memory_mb", Integer(4, MANY), WEIGHED, "Memory, MiB"),
     leaf("sandbox.disk_mb", Integer(1, 16_777_216), SCRATCH, "Writable space, MiB"),

@@ -9,6 +9,7 @@ pub(super) fn sandbox(root: &Table<'_>) -> Sandbox {
     let sandbox = Sandbox {
         isolation: table.get("isolation").and_then(|v| isolation(&v)),
         image: table.get("image").and_then(|v| v.parsed("bad-value", image)),
+        runtime: table.get("runtime").and_then(|v| v.parsed("bad-value", runtime)),
         command: table.get("command").and_then(|v| command(&v)).unwrap_or_default(),
         memory_mb: table.get("memory_mb").and_then(|v| v.integer(4..=4_194_304)),
         disk_mb: table.get("disk_mb").and_then(|v| v.integer(1..=16_777_216)),
@@ -102,6 +103,17 @@ fn image(given: &str) -> Result<String, &'static str> {
         Ok(given.to_owned())
     } else {
         Err("expected an image reference such as `name:tag` or `name@sha256:…`")
+    }
+}
+
+fn runtime(given: &str) -> Result<String, &'static str> {
+    let fits = (1..=64).contains(&given.len())
+        && given.as_bytes()[0].is_ascii_alphanumeric()
+        && given.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if fits {
+        Ok(given.to_owned())
+    } else {
+        Err("expected a runtime's name such as `runsc` or `kata`")
     }
 }
 

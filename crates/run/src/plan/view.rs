@@ -7,7 +7,7 @@ use ringfence_policy::Principal;
 use ringfence_sandbox::{Keeper, Missing, Rule};
 use serde::Serialize;
 
-use super::{Plan, level};
+use super::{Backend, Plan, level};
 
 /// One line: what it is about, and what was decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -54,6 +54,7 @@ impl Plan {
         let mut lines = Vec::new();
         let mut say = |about, text: String| lines.push(Line { about, text });
         mounts(self, &mut say);
+        container(self, &mut say);
         network(self, &mut say);
         servers(self, &mut say);
         for name in &self.credentials {
@@ -77,7 +78,7 @@ impl Plan {
             consent: self.bundle.consent().to_string(),
             ruleset: self.ruleset.digest(),
             backend: self.backend.name(),
-            isolation: level(self.backend.isolation()),
+            isolation: level(self.backend.isolation(self.manifest().sandbox.runtime.as_deref())),
             mode: format!(
                 "{} / ENFORCED once its probe passes",
                 self.backend.name().to_uppercase()
@@ -120,6 +121,20 @@ fn mounts(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
         say("mount", format!("{}: read-only", path.display()));
     }
     say("mount", "home, /tmp, /dev/shm: empty, in memory, gone after the run".into());
+}
+
+fn container(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
+    let Some(image) = plan.image().filter(|_| plan.backend.is_container()) else { return };
+    let runtime = plan.manifest().sandbox.runtime.as_deref().unwrap_or("the engine's default");
+    say("container", format!("image {image}, its digest recorded; runtime {runtime}"));
+    say(
+        "container",
+        "on a network of its own, whose one peer is the sidecar; servers stay on this machine"
+            .into(),
+    );
+    if plan.backend == Backend::Lockdown {
+        say("container", "literal addresses and anything but TLS are refused".into());
+    }
 }
 
 fn network(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {

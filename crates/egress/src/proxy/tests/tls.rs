@@ -124,7 +124,7 @@ async fn curl_goes_through() {
             "15",
             "--proxy",
         ])
-        .arg(world.token.proxy_url(world.port))
+        .arg(world.token.proxy_url(([127, 0, 0, 1], world.port).into()))
         .arg(format!("https://api.localhost:{port}/path"))
         .output()
         .await
