@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bollard::models::{
     ContainerCreateBody, EndpointSettings, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
     HostConfigLogConfig, Mount, MountBindOptions, MountBindOptionsPropagationEnum,
-    MountTmpfsOptions, MountType, NetworkCreateRequest, NetworkingConfig, ResourcesUlimits,
+    MountTmpfsOptions, MountType, NetworkCreateRequest, NetworkingConfig,
 };
 
 use super::{DOOR_FILE, INIT_FILE, LABEL, Wanted};
@@ -82,8 +82,8 @@ fn locked_down() -> HostConfig {
     }
 }
 
-fn on(network: String) -> Option<NetworkingConfig> {
-    let endpoints = HashMap::from([(network, EndpointSettings::default())]);
+fn on(network: String, endpoint: EndpointSettings) -> Option<NetworkingConfig> {
+    let endpoints = HashMap::from([(network, endpoint)]);
     Some(NetworkingConfig { endpoints_config: Some(endpoints) })
 }
 
@@ -97,11 +97,6 @@ pub(super) fn sidecar(wanted: &Wanted, image: &str, sockets: &str) -> ContainerC
         mounts: Some(vec![bind(sockets, wanted.sidecar_folder, true)]),
         // Killed last of a run's processes when memory runs out.
         oom_score_adj: Some(0),
-        ulimits: Some(vec![ResourcesUlimits {
-            name: Some("nofile".into()),
-            soft: Some(65_536),
-            hard: Some(65_536),
-        }]),
         // It is on two networks, and passes no packet from one to the other.
         sysctls: Some(HashMap::from([("net.ipv4.ip_forward".to_owned(), "0".to_owned())])),
         ..locked_down()
@@ -115,7 +110,7 @@ pub(super) fn sidecar(wanted: &Wanted, image: &str, sockets: &str) -> ContainerC
         env: Some(Vec::new()),
         labels: labels(&wanted.run),
         host_config: Some(host),
-        networking_config: on(name(&wanted.run, "in")),
+        networking_config: on(name(&wanted.run, "in"), EndpointSettings::default()),
         ..ContainerCreateBody::default()
     }
 }
@@ -139,6 +134,8 @@ pub(super) struct Agent<'a> {
     pub(super) door: &'a str,
     pub(super) limits: &'a Limits,
     pub(super) runtime: &'a str,
+    /// Whether settings of an interface are given with its endpoint.
+    pub(super) by_endpoint: bool,
     /// Whether a terminal is between.
     pub(super) terminal: bool,
 }
@@ -148,7 +145,8 @@ pub(super) fn agent(wanted: &Wanted, agent: &Agent<'_>) -> ContainerCreateBody {
     let (uid, gid) = agent.ids;
     let scratch = Scratch::of(agent.limits);
     let mut tmpfs = HashMap::from([
-        ("/tmp".to_owned(), options(scratch.tmp, "mode=1777")),
+        // The runtime gives it the mode that the image's has, so it is at least the agent's own.
+        ("/tmp".to_owned(), options(scratch.tmp, &format!("mode=1777,uid={uid},gid={gid}"))),
         (
             "/home/agent".to_owned(),
             options(scratch.home, &format!("mode=0700,uid={uid},gid={gid}")),
@@ -186,7 +184,7 @@ pub(super) fn agent(wanted: &Wanted, agent: &Agent<'_>) -> ContainerCreateBody {
         tmpfs: Some(tmpfs),
         mounts: Some(last_of_each(mounts)),
         oom_score_adj: Some(500),
-        sysctls: (agent.runtime == "runc" || agent.runtime == "crun").then(quick_to_give_up),
+        sysctls: shares_kernel(agent.runtime).then(|| sysctls(agent.by_endpoint)),
         ..locked_down()
     };
     ContainerCreateBody {
@@ -210,22 +208,42 @@ pub(super) fn agent(wanted: &Wanted, agent: &Agent<'_>) -> ContainerCreateBody {
         working_dir: Some("/".into()),
         labels: labels(&wanted.run),
         host_config: Some(host),
-        networking_config: on(name(&wanted.run, "in")),
+        networking_config: on(
+            name(&wanted.run, "in"),
+            endpoint(agent.by_endpoint && shares_kernel(agent.runtime)),
+        ),
         ..ContainerCreateBody::default()
     }
 }
 
 /// An address without a host is known to be one within some 60 ms and not after 3 s: the probe waits for
-/// it. No ICMP sockets.
-fn quick_to_give_up() -> HashMap<String, String> {
-    [
-        ("net.ipv4.neigh.default.mcast_solicit", "3"),
-        ("net.ipv4.neigh.default.retrans_time_ms", "20"),
-        ("net.ipv4.ping_group_range", "1 0"),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .collect()
+/// it.
+const QUICK_TO_GIVE_UP: [(&str, &str); 2] = [("mcast_solicit", "3"), ("retrans_time_ms", "20")];
+
+/// Settings of the agent's network, where the runtime has the host's kernel. No ICMP sockets.
+fn sysctls(by_endpoint: bool) -> HashMap<String, String> {
+    let mut all = HashMap::from([("net.ipv4.ping_group_range".to_owned(), "1 0".to_owned())]);
+    if !by_endpoint {
+        // There is one interface, and older engines always call it so.
+        let named = QUICK_TO_GIVE_UP
+            .map(|(name, value)| (format!("net.ipv4.neigh.eth0.{name}"), value.to_owned()));
+        all.extend(named);
+    }
+    all
+}
+
+/// The same settings as newer engines take them, who do not promise the interface's name.
+fn endpoint(by_endpoint: bool) -> EndpointSettings {
+    let settings =
+        QUICK_TO_GIVE_UP.map(|(name, value)| format!("net.ipv4.neigh.IFNAME.{name}={value}"));
+    let options =
+        HashMap::from([("com.docker.network.endpoint.sysctls".to_owned(), settings.join(","))]);
+    EndpointSettings { driver_opts: by_endpoint.then_some(options), ..EndpointSettings::default() }
+}
+
+/// Whether containers of this runtime have the host's kernel, and its settings.
+fn shares_kernel(runtime: &str) -> bool {
+    matches!(runtime, "runc" | "crun" | "io.containerd.runc.v2")
 }
 
 /// How scratch space is parted: a container has no one file system for all of it.

@@ -101,6 +101,7 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
             door: &text(&folder.file("door"))?,
             limits: &spec.limits,
             runtime: &runtime,
+            by_endpoint: engine.isolates_gateways(),
             terminal,
         },
     );
