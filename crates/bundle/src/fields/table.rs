@@ -7,10 +7,10 @@ use super::FieldType::{
 use super::Label::{Declared, Enforced, Informational, Validated};
 use super::{Field, FieldType, Label};
 
-const SANDBOX: Label = Enforced("native sandbox");
+const SANDBOX: Label = Enforced("sandbox");
 /// `run --plan` says which of the two it is on this machine.
-const WEIGHED: Label = Enforced("native sandbox; watched where the kernel gives no cgroup");
-const SCRATCH: Label = Enforced("native sandbox, for its scratch space and for each file");
+const WEIGHED: Label = Enforced("sandbox; watched where the kernel gives no cgroup");
+const SCRATCH: Label = Enforced("sandbox, for its scratch space and for each file");
 const EGRESS: Label = Enforced("egress proxy");
 const GATE: Label = Enforced("MCP gate");
 /// Who keeps questions and takes answers.
