@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod admit;
 mod body;
 mod connection;
 mod decide;
@@ -17,12 +18,14 @@ mod engine;
 mod forward;
 mod head;
 mod hello;
+mod http2;
 mod local;
 mod proxy;
 mod registry;
 mod reply;
 mod request;
 mod resolve;
+mod slots;
 #[cfg(test)]
 mod support;
 mod target;
@@ -32,6 +35,7 @@ mod tunnel;
 
 pub use address::{AddressError, CheckedAddr, check_addresses};
 pub use dial::{DialError, dial};
+pub use engine::Strictness;
 pub use hello::{Hello, HelloReader, Progress, asks_for_retry};
 pub use local::Locals;
 pub use proxy::{Begun, Proxy};
