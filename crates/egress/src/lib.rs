@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod admit;
 mod body;
 mod connection;
 mod decide;
@@ -17,6 +18,7 @@ mod engine;
 mod forward;
 mod head;
 mod hello;
+mod http2;
 mod local;
 mod proxy;
 mod registry;
@@ -24,6 +26,7 @@ pub mod remote;
 mod reply;
 mod request;
 mod resolve;
+mod slots;
 #[cfg(test)]
 mod support;
 mod target;
@@ -33,6 +36,7 @@ mod tunnel;
 
 pub use address::{AddressError, CheckedAddr, check_addresses};
 pub use dial::{DialError, dial};
+pub use engine::Strictness;
 pub use hello::{Hello, HelloReader, Progress, asks_for_retry};
 pub use local::Locals;
 pub use proxy::{Begun, Proxy};

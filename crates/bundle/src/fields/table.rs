@@ -2,7 +2,7 @@
 
 use super::FieldType::{
     Amount, Any, Boolean, BooleanOrTexts, Integer, ManyOf, Names, Number, OneOf, Table, Tables,
-    Text, Texts, Values,
+    Text, Texts, TextsOrTables, Values,
 };
 use super::Label::{Declared, Enforced, Informational, Validated};
 use super::{Field, FieldType, Label};
@@ -12,6 +12,7 @@ const SANDBOX: Label = Enforced("sandbox");
 const WEIGHED: Label = Enforced("sandbox; watched where the kernel gives no cgroup");
 const SCRATCH: Label = Enforced("sandbox, for its scratch space and for each file");
 const EGRESS: Label = Enforced("egress proxy");
+const UNSEEN: Label = Enforced("egress proxy, without a look inside");
 const GATE: Label = Enforced("MCP gate");
 /// Who keeps questions and takes answers.
 const DESK: Label = Enforced("approval desk");
@@ -82,7 +83,9 @@ pub(super) const FIELDS: &[Field] = &[
     leaf("sandbox.state", Text, Declared, "Adapter whose listed files are kept between runs"),
     holder("sandbox.network", Table, "What may leave; absent means restricted with nothing allowed"),
     leaf("sandbox.network.egress", OneOf(&["none", "restricted", "open"]), EGRESS, "How wide: nothing, `allowed_hosts`, or any public address").or("restricted"),
-    leaf("sandbox.network.allowed_hosts", Texts, EGRESS, "Exact host or `.suffix`, optionally `:port`; without one, 443 and 80").or("none"),
+    leaf("sandbox.network.allowed_hosts", TextsOrTables, EGRESS, "Exact host or `.suffix`, optionally `:port`; without one, 443 and 80").or("none"),
+    leaf("sandbox.network.allowed_hosts[].host", Text, EGRESS, "The same, where there is more to say").required(),
+    leaf("sandbox.network.allowed_hosts[].opaque", Boolean, UNSEEN, "What goes through is not looked at: it may be no TLS, name no server or hide the name. One host and one port; no suffix").or("false"),
     leaf("sandbox.network.engine", OneOf(&["builtin", "squid"]), Declared, "Which proxy enforces it").or("builtin"),
 
     holder("limits", Table, "What ends a run"),
@@ -98,7 +101,9 @@ pub(super) const FIELDS: &[Field] = &[
     leaf("servers.*.args", Texts, GATE, "Arguments; `${NAME}` is a host variable").or("none"),
     holder("servers.*.env", Names, "The server's environment"),
     leaf("servers.*.env.*", Text, GATE, "Value; `${NAME}` is a host variable"),
-    leaf("servers.*.allowed_hosts", Texts, EGRESS, "Where this server itself may connect to").or("none"),
+    leaf("servers.*.allowed_hosts", TextsOrTables, EGRESS, "Where this server itself may connect to").or("none"),
+    leaf("servers.*.allowed_hosts[].host", Text, EGRESS, "The same, where there is more to say").required(),
+    leaf("servers.*.allowed_hosts[].opaque", Boolean, UNSEEN, "What goes through is not looked at: it may be no TLS, name no server or hide the name. One host and one port; no suffix").or("false"),
     leaf("servers.*.tools", Texts, GATE, "Tools that may be called; `[]` is none").or("all"),
     leaf("servers.*.methods", Texts, GATE, "Methods beyond tools, ping and the handshake that may pass").or("none"),
     holder("servers.*.pricing", Table, "What its calls cost"),

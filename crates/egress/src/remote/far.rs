@@ -20,7 +20,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use super::wire::{self, Begin, Order, Refusal, Unresolved, Word};
 use super::{CONTROL, SIDECAR_FOLDER, SIDECAR_NAME};
 use crate::address::{AddressError, check_addresses};
-use crate::engine::{Addresses, Check, Engine, Journal, Limits, Lookup, Names};
+use crate::engine::{Addresses, Check, Engine, Journal, Limits, Lookup, Names, Strictness};
 use crate::local::Locals;
 use crate::resolve::ResolveError;
 use crate::{Begun, Proxy, Token};
@@ -149,7 +149,8 @@ async fn listen(
         Box::new(Arc::clone(line)),
         Limits::default(),
     );
-    let proxy = Proxy::with_engine(engine);
+    let strictness = Strictness { refuse_literals: begin.strict, refuse_opaque: begin.strict };
+    let proxy = Proxy::with_engine(engine.with_strictness(strictness));
     let (token, begun, stopped) = (Token::given(&begin.token), begun.clone(), stopped.clone());
     for (port, socket) in &begin.relays {
         let listener =

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringfence_bundle::{Egress, Transport};
+use ringfence_bundle::{Egress, HostRule, Transport};
 use ringfence_policy::Principal;
 use ringfence_sandbox::{Keeper, Missing, Rule};
 use serde::Serialize;
@@ -156,7 +156,12 @@ fn network(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
                     (false, true) => "allowed".to_owned(),
                     (false, false) => format!("but refused by {}", ruled.rule),
                 };
-                say("host", format!("{host}{ports}, {verdict}"));
+                let unseen = if plan.ruleset.is_opaque(&Principal::Agent, &host.host, port) {
+                    ", opaque: what goes through is not looked at"
+                } else {
+                    ""
+                };
+                say("host", format!("{host}{ports}, {verdict}{unseen}"));
             }
         }
     }
@@ -185,7 +190,7 @@ fn servers(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
                 let hosts = if allowed_hosts.is_empty() {
                     "no hosts".to_owned()
                 } else {
-                    allowed_hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+                    allowed_hosts.iter().map(HostRule::described).collect::<Vec<_>>().join(", ")
                 };
                 format!("{}, in a sandbox of its own, {hosts}", file.unwrap_or_default())
             }
