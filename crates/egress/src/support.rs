@@ -200,6 +200,14 @@ pub(crate) struct World {
     pub(crate) proxy: Proxy,
 }
 
+/// The header line that shows a token.
+pub(crate) fn shown(token: &Token) -> String {
+    let url = token.proxy_url((Ipv4Addr::LOCALHOST, 1).into());
+    let pair = url.strip_prefix("http://").unwrap().split('@').next().unwrap();
+    let pair = base64::engine::general_purpose::STANDARD.encode(pair);
+    format!("Proxy-Authorization: Basic {pair}\r\n")
+}
+
 impl World {
     pub(crate) async fn new() -> Self {
         Self::with(Setup::default()).await
@@ -253,10 +261,7 @@ impl World {
 
     /// The header line that shows the token.
     pub(crate) fn authorization(&self) -> String {
-        let url = self.token.proxy_url((Ipv4Addr::LOCALHOST, 1).into());
-        let pair = url.strip_prefix("http://").unwrap().split('@').next().unwrap();
-        let pair = base64::engine::general_purpose::STANDARD.encode(pair);
-        format!("Proxy-Authorization: Basic {pair}\r\n")
+        shown(&self.token)
     }
 
     /// Sends a CONNECT with the token and gives the connection and the answer's head.

@@ -18,3 +18,6 @@ pub const SIDECAR_NAME: &str = "ringfence-sidecar";
 pub const SIDECAR_FOLDER: &str = "/run/ringfence";
 /// In that folder: where it gets its orders.
 pub const CONTROL: &str = "control";
+
+#[cfg(test)]
+mod tests;

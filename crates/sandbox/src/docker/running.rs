@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bollard::query_parameters::{InspectContainerOptions, WaitContainerOptions};
 use futures_util::StreamExt as _;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::engine::Engine;
 use super::stdio::Stdio;
@@ -19,7 +19,7 @@ use crate::{Exit, Usage, sys};
 /// How long a container may take to be gone once its process 1 is told to end.
 const GONE: Duration = Duration::from_secs(10);
 /// How long the line may be silent once the engine has let go of the agent's streams.
-const LAST_WORD: Duration = Duration::from_secs(1);
+const LAST_WORD: Duration = Duration::from_millis(300);
 /// How long the agent's last output may take.
 const OUTPUT: Duration = Duration::from_secs(10);
 
@@ -34,6 +34,8 @@ pub(crate) struct Running {
     terminal: Option<OwnedFd>,
     _ground: Ground,
     keeps_memory: bool,
+    /// When the engine let go of the agent's streams.
+    let_go_at: Option<Instant>,
     /// What was said on the line, before all is gone.
     said: Option<std::result::Result<Exit, String>>,
     exit: Option<Exit>,
@@ -58,6 +60,7 @@ impl Running {
             terminal,
             _ground: ground,
             keeps_memory,
+            let_go_at: None,
             said: None,
             exit: None,
             limit: None,
@@ -94,9 +97,12 @@ impl Running {
     async fn last_word(&mut self) -> Result<std::result::Result<Exit, String>> {
         let line = self.channel.as_fd().try_clone_to_owned();
         let line = line.and_then(sys::watch_readable).step("watch the container")?;
+        let (stdio, let_go_at) = (&self.stdio, &mut self.let_go_at);
         let lost = async {
-            self.stdio.let_go().await;
-            tokio::time::sleep(LAST_WORD).await;
+            stdio.let_go().await;
+            // Kept, since whoever waits may stop and begin again.
+            let since = *let_go_at.get_or_insert_with(Instant::now);
+            tokio::time::sleep_until(since + LAST_WORD).await;
         };
         tokio::select! {
             biased;
