@@ -39,6 +39,8 @@ mod cmd_verify;
 mod cmd_webhook;
 mod conformance;
 mod conformance_client;
+mod docker;
+mod engine;
 mod house;
 mod real_agent;
 mod real_clients;

@@ -176,7 +176,7 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
     let mut swept = 0;
     for (live, file) in &dead {
         let folder = run_dir(home, &live.run);
-        ringfence_sandbox::sweep(&folder)?;
+        ringfence_sandbox::sweep_after_crash(&folder)?;
         if ringfence_sandbox::has_left(&folder) {
             continue;
         }

@@ -15,4 +15,4 @@ mod sys;
 pub use backend::{Boxed, Doors, Prepared, Running, Sidecar};
 pub use error::Error;
 pub use spec::{Exit, Keeper, Limits, Missing, Mount, Probe, Rule, Spec, Streams, Usage};
-pub use sweep::{has_left, sweep};
+pub use sweep::{has_left, sweep, sweep_after_crash};

@@ -16,11 +16,32 @@ use crate::native::cgroup;
 ///
 /// # Errors
 /// [`crate::Error::Step`]: the folder cannot be read.
-pub fn sweep(dead_run_dir: &Path) -> Result<()> {
-    for mut journal in Journal::left_in(dead_run_dir)? {
-        clean(&mut journal, None);
+pub fn sweep(run_dir: &Path) -> Result<()> {
+    for mut journal in Journal::left_in(run_dir)? {
+        clean(&mut journal, None, After::End);
     }
     Ok(())
+}
+
+/// The same after a crash: what the run had asked an engine for may still be made by it, and is waited
+/// for.
+///
+/// # Errors
+/// As [`sweep`].
+pub fn sweep_after_crash(dead_run_dir: &Path) -> Result<()> {
+    for mut journal in Journal::left_in(dead_run_dir)? {
+        clean(&mut journal, None, After::Crash);
+    }
+    Ok(())
+}
+
+/// After what a run is swept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// It has ended, and asks for nothing any more.
+    End,
+    /// It died in the middle.
+    Crash,
 }
 
 /// Whether something in a run's folder still waits to be put back.
@@ -31,9 +52,9 @@ pub fn has_left(run_dir: &Path) -> bool {
 }
 
 /// In this order: what stands on something goes before it.
-pub(crate) fn clean(journal: &mut Journal, ground: Option<&Ground>) {
+pub(crate) fn clean(journal: &mut Journal, ground: Option<&Ground>, after: After) {
     if let Some(left) = &journal.entries.engine {
-        if docker::remove(left).is_err() {
+        if docker::remove(left, after).is_err() {
             // The rest is what its containers stand on.
             journal.settle();
             return;

@@ -150,7 +150,7 @@ impl Cleanup {
     fn run(&mut self) {
         if !self.done {
             self.done = true;
-            sweep::clean(&mut self.journal, Some(&self.ground));
+            sweep::clean(&mut self.journal, Some(&self.ground), sweep::After::End);
         }
     }
 }
