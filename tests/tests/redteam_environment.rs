@@ -1,7 +1,7 @@
 //! Row 26: loader and interpreter variables. The environment is an allow-list, for the agent and for
 //! stdio servers, and a manifest cannot name what would run code.
 
-use ringfence_tests::{Project, each_user};
+use ringfence_tests::{Project, TestNet, Wall, each_user, each_wall};
 
 use crate::bundles::{MIRROR, SMALL};
 
@@ -55,14 +55,21 @@ const MARK: &str = "hostile-value-7f3a";
 
 #[test]
 fn neither_agent_nor_server_inherits_the_hosts_environment() {
-    each_user(|who| {
+    each_wall(&[26], |who, wall| {
+        let net = TestNet::new(who, &[]);
         let mut project = Project::new(who);
+        let _engine = wall.around(&mut project, &net);
         let manifest = MIRROR.replace("[servers.mirror]", "[sandbox]\ncredentials = [\"GIVEN\"]\n\n[servers.mirror]\nenv = { OWN = \"${SERVERS}\" }");
         project.manifest(&manifest);
         project.python();
         project.env("GIVEN", "given-value").env("SERVERS", "servers-value");
         project.lock();
         project.trust();
+        if wall == Wall::Lockdown {
+            // Nothing unpinned is served there.
+            project.lock_tools().done();
+            project.trust();
+        }
         for name in HOSTILE {
             project.env(name, MARK);
         }
@@ -130,8 +137,13 @@ fn a_manifest_cannot_name_what_runs_code() {
 
 #[test]
 fn an_agent_inherits_three_descriptors_and_no_sockets() {
-    each_user(|who| {
-        let project = Project::ready(who, SMALL);
+    each_wall(&[27], |who, wall| {
+        let net = TestNet::new(who, &[]);
+        let mut project = Project::new(who);
+        let _engine = wall.around(&mut project, &net);
+        project.manifest(SMALL);
+        project.lock();
+        project.trust();
         // bash itself would see what it inherited; the listing itself is one more.
         let run = project
             .run(&[

@@ -1,7 +1,7 @@
 //! Row 21: every spelling of a host. Malformed ones are refused, good ones have one canonical form,
 //! suffixes match at label boundaries, and no refused name is ever looked up.
 
-use ringfence_tests::{Project, TestNet, each_user};
+use ringfence_tests::{Project, TestNet, each_wall};
 use serde_json::json;
 
 use crate::bundles::hosts;
@@ -104,7 +104,7 @@ plain("plain https", b"https://refused.example.com/")
 
 #[test]
 fn one_canonical_host_and_no_lookup_of_a_refused_one() {
-    each_user(|who| {
+    each_wall(&[21], |who, wall| {
         let public = json!([TestNet::PUBLIC]);
         let names = [
             "allowed.example.com",
@@ -123,8 +123,8 @@ fn one_canonical_host_and_no_lookup_of_a_refused_one() {
         let zone: Vec<_> = names.iter().map(|n| (*n, public.clone())).collect();
         let net = TestNet::new(who, &zone);
         let mut project = Project::new(who);
+        let _engine = wall.around(&mut project, &net);
         project.manifest(&hosts(&["allowed.example.com", ".wild.example.com"]));
-        net.host(&mut project);
         project.lock();
         project.trust();
         let cases = project.agent(SCRIPT);
@@ -165,15 +165,15 @@ fn one_canonical_host_and_no_lookup_of_a_refused_one() {
 
 #[test]
 fn the_name_in_tls_must_be_the_name_that_was_judged() {
-    each_user(|who| {
+    each_wall(&[23], |who, wall| {
         let public = json!([TestNet::PUBLIC]);
         let net = TestNet::new(
             who,
             &[("allowed.example.com", public.clone()), ("fronted.example.com", public)],
         );
         let mut project = Project::new(who);
+        let _engine = wall.around(&mut project, &net);
         project.manifest(&hosts(&["allowed.example.com"]));
-        net.host(&mut project);
         project.lock();
         project.trust();
         let cases = project.agent(
@@ -203,11 +203,11 @@ fn the_name_in_tls_must_be_the_name_that_was_judged() {
 
 #[test]
 fn without_the_runs_token_the_proxy_says_407() {
-    each_user(|who| {
+    each_wall(&[25], |who, wall| {
         let net = TestNet::new(who, &[("allowed.example.com", json!([TestNet::PUBLIC]))]);
         let mut project = Project::new(who);
+        let _engine = wall.around(&mut project, &net);
         project.manifest(&hosts(&["allowed.example.com"]));
-        net.host(&mut project);
         project.lock();
         project.trust();
         let cases = project.agent(
@@ -222,5 +222,57 @@ fn without_the_runs_token_the_proxy_says_407() {
         for case in ["no login", "wrong", "empty", "bearer", "plain"] {
             assert_eq!(cases.status(case), 407, "{case}: {}", cases.get(case));
         }
+    });
+}
+
+#[test]
+fn each_request_of_a_connection_is_judged_alone() {
+    each_wall(&[24], |who, wall| {
+        let public = json!([TestNet::PUBLIC]);
+        let zone = [("allowed.example.com", public.clone()), ("refused.example.com", public)];
+        let net = TestNet::new(who, &zone);
+        let mut project = Project::new(who);
+        let _engine = wall.around(&mut project, &net);
+        project.manifest(&hosts(&["allowed.example.com"]));
+        project.lock();
+        project.trust();
+        let cases = project.agent(
+            r##"
+def ask(target, host, more=b""):
+    return b"GET " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\nProxy-Authorization: Basic {login}\r\n" + more + b"\r\n"
+def one(case, target=b"http://allowed.example.com/", host=b"allowed.example.com", more=b""):
+    raw_proxy(case, ask(target, host, b"Connection: close\r\n" + more))
+one("control")
+one("another Host", host=b"refused.example.com")
+one("two Hosts", more=b"Host: refused.example.com\r\n")
+one("Upgrade", more=b"Upgrade: websocket\r\n")
+one("two lengths", more=b"Content-Length: 1\r\nContent-Length: 2\r\n")
+one("length and chunks", more=b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n")
+one("odd coding", more=b"Transfer-Encoding: gzip, chunked\r\n")
+# A second request on a connection that was good for the first.
+address, login = proxy()
+sock = socket.create_connection(address, timeout=10)
+sock.sendall(ask(b"http://allowed.example.com/", b"allowed.example.com").replace(b"{login}", login.encode()))
+first = until_blank(sock)
+say("first of two", status=int(first.split()[1]))
+sock.sendall(ask(b"http://refused.example.com/", b"refused.example.com").replace(b"{login}", login.encode()))
+rest = b""
+while b"HTTP/1.1 403" not in rest and len(rest) < 65536:
+    piece = sock.recv(4096)
+    if not piece: break
+    rest += piece
+say("second of two", status=403 if b"HTTP/1.1 403" in rest else 0)
+"##,
+        );
+        for case in ["control", "first of two"] {
+            assert_eq!(cases.status(case), 200, "{case}: {}", cases.get(case));
+        }
+        for case in cases.names().filter(|case| !["control", "first of two"].contains(case)) {
+            assert!(cases.status(case) >= 400, "{case} must be refused: {}", cases.get(case));
+        }
+        assert_eq!(cases.names().count(), 9);
+        net.saw("http", "allowed.example.com");
+        net.saw_no("http", "refused");
+        net.saw_no("dns", "refused");
     });
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use ringfence_tests::{Project, Started, each_user};
+use ringfence_tests::{Project, Started, Wall, each_user, held};
 use rustix::process::Signal;
 
 use crate::bundles::files;
@@ -68,6 +68,7 @@ fn the_agent_dies_with_its_supervisor() {
         assert_eq!(project.report()["ended"], true);
         assert!(!project.path().join(".claude").exists(), "a placeholder was left");
     });
+    held(&[36], Wall::Native);
 }
 
 #[test]

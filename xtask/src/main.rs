@@ -9,6 +9,7 @@
 mod bench;
 mod first_run;
 mod install;
+mod matrix;
 mod sh;
 mod test;
 

@@ -1,6 +1,7 @@
 //! Everything that must hold, in the order in which it fails fastest.
 
 use crate::install;
+use crate::matrix;
 use crate::sh::{Result, command, heading, run};
 
 fn cargo(args: &[&str]) -> Result {
@@ -49,7 +50,10 @@ pub(crate) fn full(rest: &[String]) -> Result {
     cargo(&["build", "--quiet", "--locked", "--package", "ringfence-cli"])?;
     let mut args = vec!["nextest", "run", "--locked", "--workspace", "--no-fail-fast"];
     args.extend(rest.iter().map(String::as_str));
-    run(command("cargo", &args).env("INSTA_UPDATE", "no"))
+    matrix::forget()?;
+    // Only the whole suite has to fill the table.
+    let whole = rest.is_empty();
+    matrix::with_table(command("cargo", &args).env("INSTA_UPDATE", "no"), whole)
 }
 
 /// Format, lints and unit tests; installs nothing.
