@@ -100,7 +100,11 @@ fn room() -> Result {
     world.arg("--net").arg(own()?).arg("egress-world").stdout(Stdio::piped());
     let mut world = Running::start("the world", &mut world)?;
     world::join(&mut world, folder.path())?;
-    let mut all = [contestants::squid(folder.path())?, contestants::ringfence(&program)?];
+    let mut all = [
+        contestants::squid(folder.path())?,
+        contestants::ringfence(&program)?,
+        contestants::direct()?,
+    ];
     let figures = all_figures(&mut all, rounds)?;
     println!("{}", Value::Array(figures));
     Ok(())
@@ -110,11 +114,11 @@ fn figure(measured: String, met: bool) -> Value {
     json!({ "measured": measured, "met": met })
 }
 
-fn all_figures(all: &mut [Contestant; 2], rounds: usize) -> Result<Vec<Value>> {
+fn all_figures(all: &mut [Contestant; 3], rounds: usize) -> Result<Vec<Value>> {
     let mut times = set_up(all, rounds)?;
     let mut figures = Vec::new();
     for percent in [50, 99] {
-        let [squid, ours] = &mut times;
+        let [squid, ours, _] = &mut times;
         let (squid, ours) = (squid.percentile(percent), ours.percentile(percent));
         let measured = format!("{:.2} times ({ours:.0} us to {squid:.0} us)", ours / squid);
         figures.push(figure(measured, ours <= squid));
@@ -136,8 +140,8 @@ fn all_figures(all: &mut [Contestant; 2], rounds: usize) -> Result<Vec<Value>> {
 }
 
 /// One CONNECT after the other, each a connection of its own: from its beginning to the answer.
-fn set_up(all: &mut [Contestant; 2], rounds: usize) -> Result<[Times; 2]> {
-    let mut times = [Times::default(), Times::default()];
+fn set_up(all: &mut [Contestant; 3], rounds: usize) -> Result<[Times; 3]> {
+    let mut times = [Times::default(), Times::default(), Times::default()];
     // The first round only warms up.
     for round in 0..=rounds {
         for (contestant, times) in all.iter_mut().zip(&mut times) {
@@ -158,31 +162,51 @@ fn set_up(all: &mut [Contestant; 2], rounds: usize) -> Result<[Times; 2]> {
     Ok(times)
 }
 
-/// So many a second of each, the median of some measurements in turn.
-fn rates(all: &mut [Contestant; 2], order: &Value, what: &str) -> Result<[f64; 2]> {
-    let mut rates = [Vec::new(), Vec::new()];
+/// So many a second of each, the median of some measurements in turn, and what the proxy's processor
+/// time came to.
+fn rates(all: &mut [Contestant; 3], order: &Value, what: &str) -> Result<[f64; 3]> {
+    let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+    let mut spent = [(0.0, 0.0); 3];
     for _ in 0..RATES {
-        for (contestant, rates) in all.iter_mut().zip(&mut rates) {
+        for ((contestant, rates), spent) in all.iter_mut().zip(&mut rates).zip(&mut spent) {
+            let before = processor(contestant.process)?;
             let reply = contestant.order(order)?;
-            let (count, ns) = (reply["count"].as_f64(), reply["ns"].as_f64());
-            rates.push(count.unwrap_or(0.0) / ns.unwrap_or(f64::NAN) * 1e9);
+            let count = reply["count"].as_f64().unwrap_or(0.0);
+            *spent = (spent.0 + processor(contestant.process)? - before, spent.1 + count);
+            rates.push(count / reply["ns"].as_f64().unwrap_or(f64::NAN) * 1e9);
         }
     }
     println!(
-        "\n{order}, {RATES} times in turn; {what} a second\n| proxy | median | lowest | highest |\n|---|---|---|---|"
+        "\n{order}, {RATES} times in turn; {what} a second\n\
+         | proxy | median | lowest | highest | its processor time for a million |\n\
+         |---|---|---|---|---|"
     );
-    let mut medians = [0.0; 2];
-    for ((contestant, rates), median) in all.iter().zip(&mut rates).zip(&mut medians) {
+    let mut medians = [0.0; 3];
+    for (((contestant, rates), median), (seconds, count)) in
+        all.iter().zip(&mut rates).zip(&mut medians).zip(spent)
+    {
         rates.sort_by(f64::total_cmp);
         *median = rates[rates.len() / 2];
         let (first, last) = (rates[0], rates[rates.len() - 1]);
-        println!("| {} | {median:.0} | {first:.0} | {last:.0} |", contestant.name);
+        let each = seconds / count * 1e6;
+        println!("| {} | {median:.0} | {first:.0} | {last:.0} | {each:.6} s |", contestant.name);
     }
     Ok(medians)
 }
 
+/// Seconds of processor time that a process has used.
+fn processor(process: u32) -> Result<f64> {
+    let path = format!("/proc/{process}/stat");
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    let fields: Vec<&str> =
+        text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|f| f.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    Ok((ticks(11) + ticks(12)) / rustix::param::clock_ticks_per_second() as f64)
+}
+
 /// KiB of each proxy's process with many open tunnels.
-fn held(all: &mut [Contestant; 2]) -> Result<Value> {
+fn held(all: &mut [Contestant; 3]) -> Result<Value> {
+    let [all @ .., _] = all;
     println!(
         "\n| proxy | before | with {HELD} open tunnels | of it anonymous | a tunnel |\n|---|---|---|---|---|"
     );

@@ -73,6 +73,7 @@ mod redteam_slow;
 mod redteam_spend;
 mod redteam_terminal;
 mod redteam_tools;
+mod redteam_tunnels;
 mod redteam_unavailable;
 mod redteam_webhook;
 mod samples;

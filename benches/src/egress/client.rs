@@ -1,16 +1,20 @@
 //! The client: one for both proxies. It takes an order a line on standard input.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use super::wire::{ANSWER, FLOOD, HOLD, HOST, hello};
 use crate::Result;
 
-/// Does orders until there are no more. The proxy is where `HTTPS_PROXY` says.
+/// Does orders until there are no more. The proxy is where `HTTPS_PROXY` says;
+/// `direct:` is none.
 pub(super) fn main() -> Result {
     let url = std::env::var("HTTPS_PROXY").map_err(|_| "no HTTPS_PROXY")?;
     let proxy = Proxy::parse(&url).ok_or("HTTPS_PROXY is no URL with a user")?;
@@ -33,18 +37,23 @@ pub(super) fn main() -> Result {
 /// A proxy, and the request that opens a tunnel.
 #[derive(Clone)]
 struct Proxy {
-    address: String,
+    address: SocketAddr,
     request: String,
+    next: Arc<AtomicU16>,
 }
 
 impl Proxy {
     fn parse(url: &str) -> Option<Self> {
+        if let Some(address) = url.strip_prefix("direct:") {
+            let address = address.parse().ok()?;
+            return Some(Self { address, request: String::new(), next: Arc::default() });
+        }
         let (user, address) = url.strip_prefix("http://")?.trim_end_matches('/').split_once('@')?;
         let request = format!(
             "CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}:443\r\nProxy-Authorization: Basic {}\r\n\r\n",
             base64(user.as_bytes())
         );
-        Some(Self { address: address.to_owned(), request })
+        Some(Self { address: address.parse().ok()?, request, next: Arc::default() })
     }
 
     async fn carry_out(&self, order: &Value, held: &mut Vec<TcpStream>) -> Result<Value> {
@@ -111,8 +120,17 @@ impl Proxy {
     /// Asks for a tunnel and waits for the answer.
     async fn connect(&self) -> Result<TcpStream> {
         let fail = |e: std::io::Error| format!("CONNECT: {e}");
-        let mut stream = TcpStream::connect(&self.address).await.map_err(fail)?;
+        // From many addresses of this host: one has no port for each of so many connections.
+        let [high, low] = self.next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let socket = TcpSocket::new_v4().map_err(fail)?;
+        if self.address.ip().is_loopback() {
+            socket.bind(([127, 9, high & 15, low.max(1)], 0).into()).map_err(fail)?;
+        }
+        let mut stream = socket.connect(self.address).await.map_err(fail)?;
         stream.set_nodelay(true).map_err(fail)?;
+        if self.request.is_empty() {
+            return Ok(stream);
+        }
         stream.write_all(self.request.as_bytes()).await.map_err(fail)?;
         let mut head = Vec::with_capacity(512);
         while !head.ends_with(b"\r\n\r\n") {

@@ -31,6 +31,15 @@ impl Contestant {
     }
 }
 
+/// No proxy: what client and server can do by themselves.
+pub(super) fn direct() -> Result<Contestant> {
+    let mut command = Command::new(own()?);
+    command.arg("egress-client").env("HTTPS_PROXY", "direct:11.22.33.44:443");
+    let worker = Worker::start(&mut command)?;
+    let process = worker.id();
+    Ok(Contestant { name: "(none)", process, worker, _running: None, _bundle: None })
+}
+
 /// Debian's Squid. Its helper lets every password in, and what it said is remembered.
 pub(super) fn squid(folder: &Path) -> Result<Contestant> {
     let at = folder.join("squid");

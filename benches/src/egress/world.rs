@@ -24,6 +24,11 @@ fn ip(args: &str) -> Result {
     }
 }
 
+/// Whether this namespace has such a device.
+fn device(name: &str) -> bool {
+    std::fs::read_to_string("/proc/self/net/dev").is_ok_and(|text| text.contains(name))
+}
+
 /// Connects this side with the public one, and waits until it serves.
 pub(super) fn join(world: &mut Running, folder: &Path) -> Result {
     let fail = |e: std::io::Error| e.to_string();
@@ -35,6 +40,8 @@ pub(super) fn join(world: &mut Running, folder: &Path) -> Result {
     ip("addr add 11.22.33.1/24 dev side")?;
     ip("addr add 2a00:1234::1/64 dev side nodad")?;
     ip("link set side up")?;
+    // A connection that has ended blocks its port for a minute, and there are more than ports.
+    std::fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "256").map_err(fail)?;
     let resolv = folder.join("resolv.conf");
     std::fs::write(&resolv, format!("nameserver {NAMES}\n")).map_err(fail)?;
     let real = std::fs::canonicalize("/etc/resolv.conf").map_err(fail)?;
@@ -56,9 +63,11 @@ pub(super) fn join(world: &mut Running, folder: &Path) -> Result {
 pub(super) fn main() -> Result {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string())?;
     println!("made");
-    while ip("link set world up").is_err() {
+    // It comes when the other side has been told.
+    while !device("world") {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+    ip("link set world up")?;
     ip("link set lo up")?;
     ip(&format!("addr add {SERVER}/24 dev world"))?;
     ip(&format!("addr add {NAMES}/24 dev world"))?;

@@ -37,12 +37,20 @@ pub async fn dial(addresses: &[CheckedAddr], port: u16) -> Result<TcpStream, Dia
 }
 
 async fn first_to_answer(addresses: &[CheckedAddr], port: u16) -> Result<TcpStream, DialError> {
-    if let [only] = addresses {
-        return connect(*only, port).await.map_err(DialError::Failed);
-    }
-    let mut waiting = addresses.iter();
-    let mut attempts = JoinSet::new();
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "there is no address to dial");
+    let mut waiting = addresses.iter();
+    let Some(&first) = waiting.next() else { return Err(last.into()) };
+    let mut attempts = JoinSet::new();
+    // Nearly always the first one answers in its time, and needs no task of its own.
+    let mut first = Box::pin(connect(first, port));
+    tokio::select! {
+        biased;
+        ended = &mut first => match ended {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        },
+        () = sleep(STAGGER) => drop(attempts.spawn(first)),
+    }
     loop {
         let started = match waiting.next() {
             Some(&next) => {

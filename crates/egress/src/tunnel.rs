@@ -72,10 +72,8 @@ pub(crate) async fn run<C: Client>(
                 Err(refused) => {
                     if refused.tls {
                         let _ = client.write_all(&ACCESS_DENIED).await;
-                        let _ = client.shutdown().await;
-                    } else {
-                        client.abort();
                     }
+                    let _ = client.shutdown().await;
                     return refused.reason;
                 }
             }

@@ -40,6 +40,74 @@ async fn in_an_opaque_tunnel_either_side_speaks_first_and_nothing_is_waited_for(
 }
 
 #[tokio::test]
+async fn a_connection_that_breaks_on_one_side_does_not_look_ended_on_the_other() {
+    let (listener, port) = upstream().await;
+    let world = World::new().await;
+    let to = format!("opaque.localhost:{port}");
+    let (mut client, _) = world.tunnel(&to).await;
+    let server = accepted(&listener).await;
+    server.set_zero_linger().unwrap();
+    drop(server);
+    let error = client.read_u8().await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    let (.., reason) = world.notes.closed(1).await;
+    assert!(reason.starts_with("server: Connection reset"), "{reason}");
+
+    let (client, _) = world.tunnel(&to).await;
+    let mut server = accepted(&listener).await;
+    client.set_zero_linger().unwrap();
+    drop(client);
+    let error = server.read_u8().await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    let (.., reason) = world.notes.closed(2).await;
+    assert!(reason.starts_with("client: Connection reset"), "{reason}");
+
+    // The control: an end is an end.
+    let (mut client, _) = world.tunnel(&to).await;
+    drop(accepted(&listener).await);
+    assert_eq!(read_all(&mut client).await, "");
+    client.shutdown().await.unwrap();
+    assert_eq!(world.notes.closed(3).await.2, "closed");
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_more_can_still_answer() {
+    let (listener, port) = upstream().await;
+    let world = World::new().await;
+    let (mut client, _) = world.tunnel(&format!("opaque.localhost:{port}")).await;
+    let mut server = accepted(&listener).await;
+    server.write_all(b"enough").await.unwrap();
+    server.shutdown().await.unwrap();
+    let mut got = [0; 6];
+    client.read_exact(&mut got).await.unwrap();
+    assert_eq!(&got, b"enough");
+    assert_eq!(client.read(&mut got).await.unwrap(), 0, "its end is passed on");
+    client.write_all(b"still here").await.unwrap();
+    client.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut server).await, "still here");
+    assert_eq!(world.notes.closed(1).await, (10, 6, "closed".to_owned()));
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_stops_the_server_and_loses_nothing() {
+    let (listener, port) = upstream().await;
+    let world = World::new().await;
+    let (mut client, _) = world.tunnel(&format!("opaque.localhost:{port}")).await;
+    let mut server = accepted(&listener).await;
+    let chunk = vec![7; 65_536];
+    let mut written = 0_usize;
+    let stalled = std::time::Duration::from_millis(500);
+    while let Ok(more) = tokio::time::timeout(stalled, server.write(&chunk)).await {
+        written += more.unwrap();
+        assert!(written < 64 << 20, "it is buffered without bound");
+    }
+    drop(server);
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).await.unwrap();
+    assert_eq!(got.len(), written);
+}
+
+#[tokio::test]
 async fn what_came_with_the_request_goes_through_an_opaque_tunnel_too() {
     let (listener, port) = upstream().await;
     let world = World::new().await;
