@@ -40,6 +40,7 @@ mod cmd_webhook;
 mod conformance;
 mod conformance_client;
 mod docker;
+mod docker_input;
 mod engine;
 mod house;
 mod real_agent;

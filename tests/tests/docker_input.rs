@@ -1,0 +1,140 @@
+//! The sandboxes `docker` and `lockdown` where something is not as it should be: engines that are absent,
+//! elsewhere or set up oddly, images that are not there, limits, other runs.
+
+use ringfence_tests::{Engine, Project, TestNet, Wall, Who, each_user, eventually};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::bundles::{SMALL, hosts};
+
+#[test]
+fn an_engine_that_cannot_hold_a_sandbox_refuses_the_run_and_says_why() {
+    each_user(|who| {
+        let mut project = Project::new(who);
+        project.behind(Wall::Docker);
+        project.manifest(SMALL);
+        project.lock();
+        project.trust();
+        for (host, why) in [
+            ("unix:///nonexistent/engine.sock", "start Docker Engine"),
+            ("ssh://somebody@elsewhere.example.com", "remote engine"),
+            ("tcp://198.51.100.7:2376", "remote engine"),
+            ("nonsense", "expected unix:///path"),
+        ] {
+            project.env("DOCKER_HOST", host);
+            let output = project.run(&["true"]);
+            assert_ne!(output.status, 0, "{host}");
+            assert!(output.stderr.contains(why), "{host}: {}", output.stderr);
+            assert!(!output.stderr.contains("ENFORCED"), "{host}: {}", output.stderr);
+        }
+        // Nothing weaker was used in its place, and what was tried is in the record.
+        project.events().has("run_finished", &[("ended_by", "error")]);
+    });
+}
+
+#[test]
+fn a_bundle_without_an_image_is_refused_before_anything_is_asked() {
+    each_user(|who| {
+        let project = Project::ready(who, SMALL);
+        for sandbox in ["docker", "lockdown"] {
+            let output = project.ringfence(&["run", "--sandbox", sandbox, "--", "true"]).expect(1);
+            assert!(output.stderr.contains("needs an image"), "{}", output.stderr);
+            assert!(output.stderr.contains("[sandbox]"), "{}", output.stderr);
+        }
+        assert!(project.runs().is_empty());
+    });
+}
+
+#[test]
+fn what_is_not_in_the_engine_is_not_pulled_and_odd_engines_hold_too() {
+    assert!(Who::suite_is_root(), "an engine is root's to start");
+    let net = TestNet::new(Who::Itself, &[("allowed.example.com", json!([TestNet::PUBLIC]))]);
+    // IPv6 for all containers by default, and networks from a pool of somebody's own.
+    let settings = json!({
+        "ipv6": true,
+        "fixed-cidr-v6": "fd00:dead::/64",
+        "default-address-pools": [{ "base": "10.201.0.0/16", "size": 24 }],
+    });
+    let engine = Engine::with(&net, &settings.to_string(), &[Engine::AGENT]);
+    let mut project = Project::new(Who::Itself);
+    net.host(&mut project);
+    project.behind(Wall::Docker).env("DOCKER_HOST", &engine.host());
+    project.manifest(&hosts(&["allowed.example.com"]));
+    project.lock();
+    project.trust();
+    let cases = project.agent(
+        r#"https("allowed", "allowed.example.com:443")
+say("six", body=read("/proc/net/if_inet6"))
+say("address", body=proxy()[0][0])"#,
+    );
+    assert!(cases.body("allowed").contains("tls host"), "{}", cases.get("allowed"));
+    assert!(cases.body("address").starts_with("10.201."), "{}", cases.get("address"));
+    let six = cases.body("six");
+    assert!(six.lines().all(|line| line.ends_with("lo")), "{six}");
+
+    project.manifest("version = 1\n[sandbox]\nimage = \"not-there:1\"\n[agent]\nname = \"case\"\n");
+    let text = std::fs::read_to_string(project.path().join(".ringfence/ringfence.toml")).unwrap();
+    let text = text.replace("image = \"agent:1\"\n", "");
+    project.file(".ringfence/ringfence.toml", text);
+    project.lock();
+    project.trust();
+    let output = project.run(&["true"]);
+    assert_ne!(output.status, 0);
+    assert!(output.stderr.contains("none is pulled"), "{}", output.stderr);
+    assert_eq!(engine.left(), Vec::<String>::new());
+}
+
+#[test]
+fn limits_bind_and_what_another_run_has_is_left_alone() {
+    assert!(Who::suite_is_root(), "an engine is root's to start");
+    let net = TestNet::new(Who::Itself, &[]);
+    let mut project = Project::new(Who::Itself);
+    let engine = Wall::Docker.around(&mut project, &net).expect("it has an engine");
+    project.manifest(&format!("{SMALL}\n[sandbox]\ndisk_mb = 64\npids = 40\n"));
+    project.lock();
+    project.trust();
+    let cases = project.agent(
+        r#"
+def fill(folder):
+    def go():
+        with open(folder + "/big", "wb") as file:
+            for _ in range(80): file.write(b"x" * (1 << 20)); file.flush()
+        return True
+    return go
+attempt("small file", lambda: write("/tmp/small", "x" * 1000))
+for folder in ["/tmp", os.path.expanduser("~"), "/dev/shm"]:
+    attempt("fill " + folder, fill(folder))
+def many():
+    children = []
+    try:
+        for _ in range(100):
+            pid = os.fork()
+            if pid == 0: time.sleep(5); os._exit(0)
+            children.append(pid)
+        return True
+    finally:
+        for pid in children: os.kill(pid, 9); os.waitpid(pid, 0)
+attempt("one child", lambda: (os.waitpid(os.fork() or os._exit(0), 0), True)[1])
+attempt("many children", many)
+"#,
+    );
+    for case in ["small file", "one child"] {
+        cases.happened(case);
+    }
+    for case in ["fill /tmp", "fill /home/agent", "fill /dev/shm", "many children"] {
+        cases.refused(case);
+    }
+
+    // One run lives, another has crashed: only the second one's things go.
+    let live = project.start(&["run", "--sandbox", "docker", "--", "sleep", "600"]);
+    eventually("the first run", || engine.left().len() == 4);
+    let dead = project.start(&["run", "--sandbox", "docker", "--", "sleep", "601"]);
+    eventually("the second run", || engine.left().len() == 8);
+    dead.signal(Signal::KILL);
+    dead.finish().done();
+    project.ringfence(&["clean"]).ok().done();
+    assert_eq!(engine.left().len(), 4, "{:?}", engine.left());
+    live.signal(Signal::TERM);
+    live.finish().done();
+    assert_eq!(engine.left(), Vec::<String>::new());
+}
