@@ -37,7 +37,7 @@ pub use hello::{Hello, HelloReader, Progress, asks_for_retry};
 pub use local::Locals;
 pub use proxy::{Begun, Proxy};
 pub use resolve::{ResolveError, Resolver};
-pub use squid::{Setup as SquidSetup, Squid};
+pub use squid::{Setup as SquidSetup, Squid, clear as clear_squid};
 pub use token::Token;
 
 /// Why the proxy could not start.

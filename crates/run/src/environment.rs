@@ -3,18 +3,16 @@
 use std::ffi::OsString;
 
 use ringfence_bundle::{Id, Manifest, SANDBOX_PATH};
-use ringfence_egress::Token;
 
-use crate::plan::{GATE_PORT, PROXY_PORT};
+use crate::plan::GATE_PORT;
 
 /// What any process gets: a path, a language, and the one way out.
-pub(crate) fn base(token: &Token) -> Vec<(OsString, OsString)> {
-    let proxy = token.proxy_url(PROXY_PORT);
+pub(crate) fn base(proxy: &str) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> =
         vec![("PATH".into(), SANDBOX_PATH.into()), ("LANG".into(), "C.UTF-8".into())];
     for name in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"]
     {
-        env.push((name.into(), proxy.clone().into()));
+        env.push((name.into(), proxy.into()));
     }
     for name in ["NO_PROXY", "no_proxy"] {
         env.push((name.into(), "127.0.0.1,localhost,::1".into()));

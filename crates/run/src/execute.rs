@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringfence_approval::Channel;
 use ringfence_bundle::Who;
-use ringfence_egress::{Begun, Proxy, Token};
+use ringfence_egress::Begun;
 use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_policy::Principal;
 use ringfence_record::{Attempt, Event, Kind, Recorder, RunId};
@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::launch::Launching;
 use crate::live;
 use crate::plan::{Backend, GATE_PORT, PROXY_PORT};
+use crate::proxy::{self, Way};
 use crate::rooms::{Counted, Rooms};
 use crate::session::Session;
 use crate::supervise::{Signals, supervise};
@@ -175,6 +176,7 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
     let mut swept = 0;
     for (live, file) in &dead {
         let folder = run_dir(home, &live.run);
+        proxy::sweep(&folder);
         native::sweep(&folder)?;
         if native::has_left(&folder) {
             continue;
@@ -206,12 +208,12 @@ async fn contained(
     let mut signals =
         Signals::new().map_err(|source| Error::Io { path: PathBuf::from("(signals)"), source })?;
     let (stop, stopped) = watch::channel(false);
-    let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
+    let proxy = Way::open(plan, run, recorder).await?;
     let secrets = Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
     // Whatever is declared can be called: a name without a value would be found out in the middle.
     secrets.check(&names::wanted(plan.manifest())).await?;
-    let token = Token::fresh()?;
-    let mut env = environment::base(&token);
+    let token = proxy.token(&Principal::Agent)?;
+    let mut env = environment::base(&proxy.url(&Principal::Agent, &token));
     env.extend(environment::agent(plan.manifest(), std::env::var("TERM").ok().as_deref()));
     for name in &plan.credentials {
         let value = secrets.resolve(&Principal::Agent, name).await?;
@@ -301,6 +303,12 @@ async fn contained(
         tokio::select! {
             ended = supervise(plan, recorder, running.as_mut(), &mut signals, &halt) => ended,
             never = told(&halt, progress) => match never {},
+            reason = proxy.failed() => {
+                running.kill();
+                let _ = running.wait().await;
+                let detail = Some(format!("the proxy failed: {reason}"));
+                Ok(Ended { exit: None, by: EndedBy::Error, detail })
+            }
         }
     }
     .await;
@@ -309,6 +317,7 @@ async fn contained(
     let _ = stop.send(true);
     let _ = tokio::join!(serving, gating);
     servers.none().await;
+    proxy.close().await;
     rooms.close().await;
     ended
 }

@@ -82,7 +82,7 @@ pub(super) const FIELDS: &[Field] = &[
     holder("sandbox.network", Table, "What may leave; absent means restricted with nothing allowed"),
     leaf("sandbox.network.egress", OneOf(&["none", "restricted", "open"]), EGRESS, "How wide: nothing, `allowed_hosts`, or any public address").or("restricted"),
     leaf("sandbox.network.allowed_hosts", Texts, EGRESS, "Exact host or `.suffix`, optionally `:port`; without one, 443 and 80").or("none"),
-    leaf("sandbox.network.engine", OneOf(&["builtin", "squid"]), Declared, "Which proxy enforces it").or("builtin"),
+    leaf("sandbox.network.engine", OneOf(&["builtin", "squid"]), EGRESS, "Which proxy enforces it").or("builtin"),
 
     holder("limits", Table, "What ends a run"),
     leaf("limits.max_duration_seconds", Integer(1, 31_536_000), SUPERVISOR, "Seconds until the run is stopped"),

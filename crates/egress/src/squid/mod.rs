@@ -43,8 +43,11 @@ pub struct Setup<'a> {
     /// A folder for its files, which is made: nobody else may be able to write to its parent, and an
     /// unprivileged user must be able to come through, where we are root.
     pub folder: &'a Path,
+    /// Its name among the Squids of this machine, letters and digits alone: its shared memory is named
+    /// after it.
+    pub name: &'a str,
     /// Done to its command before it is started, so that it dies with us.
-    pub prepare: &'a dyn Fn(&mut std::process::Command),
+    pub prepare: fn(&mut std::process::Command),
 }
 
 impl std::fmt::Debug for Setup<'_> {
@@ -63,6 +66,7 @@ struct Inner {
     pid: u32,
     version: String,
     folder: PathBuf,
+    name: String,
     halt: watch::Sender<bool>,
     kept: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
@@ -95,8 +99,9 @@ impl Squid {
         ));
         let (halt, halted) = watch::channel(false);
         let kept = tokio::spawn(follow::keep(child, log, tail, Arc::clone(&desk), halted));
-        let (folder, kept) = (setup.folder.to_owned(), tokio::sync::Mutex::new(Some(kept)));
-        Ok(Self(Arc::new(Inner { desk, tokens, pid, version, folder, halt, kept })))
+        let (folder, name) = (setup.folder.to_owned(), setup.name.to_owned());
+        let kept = tokio::sync::Mutex::new(Some(kept));
+        Ok(Self(Arc::new(Inner { desk, tokens, pid, version, folder, name, halt, kept })))
     }
 
     /// Its process id.
@@ -179,7 +184,21 @@ impl Squid {
             // It ends whatever happens: it kills what does not end by itself.
             let _ = kept.await;
         }
-        let _ = std::fs::remove_dir_all(&self.0.folder);
+        clear(&self.0.folder, &self.0.name);
+    }
+}
+
+/// Removes what a Squid of this folder and name has left. It must be gone.
+pub fn clear(folder: &Path, name: &str) {
+    let _ = std::fs::remove_dir_all(folder);
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return;
+    }
+    let start = format!("{name}-");
+    for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(|file| file.starts_with(&start)) {
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -187,6 +206,6 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Whoever keeps it sees that nobody can say so any more, and ends it as well.
         let _ = self.halt.send(true);
-        let _ = std::fs::remove_dir_all(&self.folder);
+        clear(&self.folder, &self.name);
     }
 }

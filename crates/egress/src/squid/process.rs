@@ -87,7 +87,7 @@ pub(crate) async fn start(
         files.write(&files.configuration, text.as_bytes())?;
         let mut command = Command::new(&programs.squid);
         command
-            .arg("-N")
+            .args(["-N", "-n", setup.name])
             .args(["-d", "1", "-f"])
             .arg(&files.configuration)
             .env_clear()
