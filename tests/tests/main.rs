@@ -39,6 +39,7 @@ mod cmd_verify;
 mod cmd_webhook;
 mod conformance;
 mod conformance_client;
+mod egress_corpus;
 mod egress_squid;
 mod house;
 mod real_agent;

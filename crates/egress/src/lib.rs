@@ -11,6 +11,8 @@
 mod address;
 mod body;
 mod connection;
+#[cfg(test)]
+mod corpus;
 mod decide;
 mod dial;
 mod engine;

@@ -327,7 +327,7 @@ impl<'a> Group<'a> {
         let wild = |text: &str| text.contains(['*', '?']);
         if glob.bytes().all(|byte| byte == b'*') {
             self.all = true;
-        } else if !wild(glob) {
+        } else if !wild(glob) && !glob.starts_with('-') {
             self.exact.push(glob);
         } else if let Some(name) = glob.strip_prefix("*.").filter(|name| plain(name)) {
             self.below.push(name);
@@ -343,14 +343,17 @@ impl<'a> Group<'a> {
 fn plain(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     !name.contains(['*', '?', '[', ']', ':'])
+        && !name.starts_with('-')
         && name.split('.').all(|label| !label.is_empty())
         && last.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
-/// A glob as a POSIX extended regular expression that fits a whole host.
+/// A glob as a POSIX extended regular expression. Where the glob begins or ends in `*` the expression is
+/// not bound to the host's begin or end: Squid warns about a wildcard that it need not have.
 fn regex(glob: &str) -> String {
-    let mut out = String::from("^");
-    for c in glob.chars() {
+    let middle = glob.trim_matches('*');
+    let mut out = String::from(if glob.starts_with('*') { "" } else { "^" });
+    for c in middle.chars() {
         match c {
             '*' if out.ends_with(".*") => {}
             '*' => out.push_str(".*"),
@@ -359,10 +362,14 @@ fn regex(glob: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
+            // Squid would take it for an option.
+            '-' if out.is_empty() => out.push_str("[-]"),
             c => out.push(c),
         }
     }
-    out.push('$');
+    if !glob.ends_with('*') {
+        out.push('$');
+    }
     out
 }
 

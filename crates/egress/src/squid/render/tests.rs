@@ -118,25 +118,32 @@ fn fits(pattern: &str, text: &str) -> bool {
             [b'$'] => text.is_empty(),
             [b'.', b'*', after @ ..] => (0..=text.len()).any(|n| rest(after, &text[n..])),
             [b'.', after @ ..] => !text.is_empty() && rest(after, &text[1..]),
+            [b'[', b'-', b']', after @ ..] => {
+                text.first() == Some(&b'-') && rest(after, &text[1..])
+            }
             [b'\\', c, after @ ..] | [c, after @ ..] => {
                 text.first() == Some(c) && rest(after, &text[1..])
             }
-            [] => false,
+            [] => true,
         }
     }
-    rest(pattern.as_bytes().strip_prefix(b"^").unwrap(), text.as_bytes())
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    match pattern.strip_prefix(b"^") {
+        Some(pattern) => rest(pattern, text),
+        None => (0..=text.len()).any(|from| rest(pattern, &text[from..])),
+    }
 }
 
 /// Patterns and hosts over so few letters that they meet.
-const PATTERN: &str = "!?([ab*?]{1,3}|\\*)(\\.[ab*]{1,2}){0,2}(:80|:443|:8443)?";
+const PATTERN: &str = "!?([ab*?-]{1,3}|\\*)(\\.[ab*]{1,2}){0,2}(:80|:443|:8443)?";
 const HOST: &str = "[ab]{1,2}(\\.[ab]{1,2}){0,3}";
 const ALLOWED: &str = "\\.?[ab](\\.[ab]){0,2}(:8443)?";
 
 fn rules() -> impl Strategy<Value = Ruleset> {
-    let list = || prop::collection::vec(PATTERN, 0..5);
+    let list = || prop::collection::btree_set(PATTERN, 0..5).prop_map(Vec::from_iter);
     let table =
         || prop::collection::btree_map(prop::sample::select(vec!["*", "agent", "s"]), list(), 0..3);
-    let allowed = || prop::collection::vec(ALLOWED, 0..5);
+    let allowed = || prop::collection::btree_set(ALLOWED, 0..5).prop_map(Vec::from_iter);
     let egress = prop::sample::select(vec!["open", "restricted", "none"]);
     (table(), table(), allowed(), allowed(), egress).prop_map(
         |(machine, bundle, agent, server, egress)| {
@@ -150,7 +157,7 @@ fn rules() -> impl Strategy<Value = Ruleset> {
             let manifest = format!(
                 "version = 1\n[agent]\nname = \"a\"\n[sandbox.network]\negress = \"{egress}\"\n{hosts}\
                  [servers.s]\ntype = \"stdio\"\ncommand = \"/bin/x\"\nallowed_hosts = {server:?}\n\
-                 [servers.w]\ntype = \"http\"\nurl = \"https://b.a/mcp\"\n\
+                 [servers.w]\ntype = \"http\"\nurl = \"https://bb.aa/mcp\"\n\
                  [policy.egress]\n{}",
                 bundle.concat()
             );
@@ -214,7 +221,7 @@ fn odd() -> Vec<Ruleset> {
         )
     };
     let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let many: Vec<String> = (0..2000).map(|n| format!("h{n}.example.com")).collect();
+    let many: Vec<String> = (0..1000).map(|n| format!("h{n}.example.com")).collect();
     let below: Vec<String> = (0..300).map(|n| format!(".s{n}.example.com")).collect();
     let globs: Vec<String> = (0..300).map(|n| format!("a*b{n}.example.com:443")).collect();
     let long = format!("{}.example.com", ["a"; 60].join("."));
@@ -272,8 +279,10 @@ fn odd() -> Vec<Ruleset> {
                 texts(&[
                     "xn--bcher-kva.example",
                     "BÜCHER.Example.",
-                    "a_b.example.com",
+                    "a-b.example.com",
                     "*-*.example.com",
+                    "*-i*",
+                    "*.-x.example.com",
                 ]),
             )],
             &manifest("egress = \"open\"", "", ""),
@@ -408,13 +417,16 @@ fn compare(ruleset: &Ruleset, names: &[String]) -> (usize, usize) {
         all.push_str(&line);
         all.push('\n');
     }
+    // What it says later goes nowhere, but somewhere.
+    std::thread::spawn(move || said.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
     let (mut same, mut reached) = (0, 0);
     for (n, door) in doors(port).iter().enumerate() {
         for name in names {
             for target in [443, 8443] {
                 let host = Host::parse(name).unwrap();
                 let expected = ruleset.egress(&door.who, &host, target).allowed;
-                let answer = ask(door, &token, name, target);
+                let answer = ask(door, &token, name, target)
+                    .unwrap_or_else(|error| panic!("{error}\n{text}"));
                 // An allowed name is looked up, found to be loopback and refused as that.
                 let found = answer.contains("X-Checked: address");
                 assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
@@ -427,19 +439,19 @@ fn compare(ruleset: &Ruleset, names: &[String]) -> (usize, usize) {
     (same, reached)
 }
 
-fn ask(door: &Door, token: &crate::Token, name: &str, port: u16) -> String {
+fn ask(door: &Door, token: &crate::Token, name: &str, port: u16) -> std::io::Result<String> {
     use base64::Engine as _;
     let pair = format!("{}:{}", door.who, token.secret());
     let pair = base64::engine::general_purpose::STANDARD.encode(pair);
-    let mut stream = TcpStream::connect(("127.0.0.1", door.port)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut stream = TcpStream::connect(("127.0.0.1", door.port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let head = format!(
         "CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\nProxy-Authorization: Basic {pair}\r\n\r\n"
     );
-    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(head.as_bytes())?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 #[test]
@@ -475,4 +487,5 @@ fn what_cannot_be_said_exactly_is_refused_by_its_name() {
         assert_eq!(Group::default().add(&pattern), Err(Inexpressible { rule }), "{glob:?}");
     }
     assert_eq!(regex("a**b?.[c]"), r"^a.*b.\.\[c\]$");
+    assert_eq!((regex("*a"), regex("a*"), regex("*?*")), ("a$".into(), "^a".into(), ".".into()));
 }
