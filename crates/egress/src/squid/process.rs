@@ -110,6 +110,9 @@ pub(crate) async fn start(
             state.map(|state| *state).unwrap_or(State::Ended)
         };
         match timeout(READY, state).await.unwrap_or(State::Ended) {
+            State::Listens if !settled(&doors, ids, &ready).await => {
+                let _ = child.kill().await;
+            }
             State::Listens => {
                 let pid = child.id().ok_or_else(|| squid(last(&tail)))?;
                 let version = programs.version;
@@ -134,6 +137,38 @@ enum State {
     Listens,
     Taken,
     Ended,
+}
+
+/// Squid says that it accepts connections shortly before it listens. True once every port is its own:
+/// what listens there is of its user, so that no other user's program is taken for it.
+async fn settled(doors: &[Door], ids: Option<(u32, u32)>, state: &watch::Receiver<State>) -> bool {
+    let uid = ids.map_or_else(|| rustix::process::geteuid().as_raw(), |(uid, _)| uid);
+    let all = async {
+        loop {
+            if *state.borrow() != State::Listens {
+                return false;
+            }
+            let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();
+            if doors.iter().all(|door| listens(&table, door.port, uid)) {
+                return true;
+            }
+            // Nothing tells of it.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(READY, all).await.unwrap_or(false)
+}
+
+/// Whether a table of sockets (`proc_net_tcp`, as the kernel documents it) has one of this user that
+/// listens on this port of loopback.
+fn listens(table: &str, port: u16, uid: u32) -> bool {
+    const LISTEN: &str = "0A";
+    let local = format!("{:08X}:{port:04X}", u32::from_ne_bytes([127, 0, 0, 1]));
+    table.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        matches!(fields[..], [_, at, _, LISTEN, _, _, _, owner, ..]
+            if at == local && owner.parse() == Ok(uid))
+    })
 }
 
 /// Reads what it says, to its end.
@@ -347,7 +382,20 @@ fn hashed(token: &Token) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{helpers, version};
+    use super::{helpers, listens, version};
+
+    #[test]
+    fn a_listener_is_known_by_its_port_and_its_user() {
+        let one = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = one.local_addr().unwrap().port();
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let me = rustix::process::geteuid().as_raw();
+        assert!(listens(&table, port, me));
+        assert!(!listens(&table, port, me + 1));
+        drop(one);
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        assert!(!listens(&table, port, me));
+    }
 
     #[test]
     fn a_version_and_the_helpers_are_read_from_what_squid_says() {

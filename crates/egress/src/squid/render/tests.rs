@@ -135,7 +135,7 @@ fn fits(pattern: &str, text: &str) -> bool {
 }
 
 /// Patterns and hosts over so few letters that they meet.
-const PATTERN: &str = "!?([ab*?-]{1,3}|\\*)(\\.[ab*]{1,2}){0,2}(:80|:443|:8443)?";
+const PATTERN: &str = "!?([ab*?]{1,3}|\\*|-\\*)(\\.[ab*]{1,2}){0,2}(:80|:443|:8443)?";
 const HOST: &str = "[ab]{1,2}(\\.[ab]{1,2}){0,3}";
 const ALLOWED: &str = "\\.?[ab](\\.[ab]){0,2}(:8443)?";
 
@@ -443,7 +443,14 @@ fn ask(door: &Door, token: &crate::Token, name: &str, port: u16) -> std::io::Res
     use base64::Engine as _;
     let pair = format!("{}:{}", door.who, token.secret());
     let pair = base64::engine::general_purpose::STANDARD.encode(pair);
-    let mut stream = TcpStream::connect(("127.0.0.1", door.port))?;
+    // Squid says that it accepts connections shortly before it does.
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    let mut stream = loop {
+        match TcpStream::connect(("127.0.0.1", door.port)) {
+            Err(_) if std::time::Instant::now() < until => std::thread::yield_now(),
+            other => break other?,
+        }
+    };
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let head = format!(
         "CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\nProxy-Authorization: Basic {pair}\r\n\r\n"
