@@ -241,3 +241,84 @@ fn without_a_squid_that_can_be_used_the_run_is_refused() {
         project.run(&["true"]).ok().done();
     });
 }
+
+#[test]
+fn an_answer_that_changes_leads_to_no_other_address() {
+    each_user(|who| {
+        // Public when asked first, private from then on; and the other way round.
+        let net = TestNet::new(
+            who,
+            &[
+                ("turn.example.com", json!([[TestNet::PUBLIC], [TestNet::PRIVATE]])),
+                ("back.example.com", json!([[TestNet::PRIVATE], [TestNet::PUBLIC]])),
+            ],
+        );
+        let mut project = Project::new(who);
+        project.manifest(&hosts(&["turn.example.com", "back.example.com"]));
+        net.host(&mut project);
+        project.lock();
+        project.trust();
+        let cases = project.agent(
+            "for n in range(5): https(f'turn {n}', 'turn.example.com:443')\n\
+             for n in range(5): try_connect(f'back {n}', 'back.example.com:443')\n",
+        );
+        for n in 0..5 {
+            // Squid keeps an answer for a minute: what was checked is what is dialled.
+            let turn = format!("turn {n}");
+            assert!(cases.body(&turn).contains("tls host"), "{}", cases.get(&turn));
+            assert_eq!(cases.status(&format!("back {n}")), 403);
+        }
+        for seen in net.sightings().iter().filter(|seen| seen.kind == "tls") {
+            assert!(seen.at.starts_with(TestNet::PUBLIC), "{seen:?}");
+        }
+        let asked = net.sightings().iter().filter(|seen| seen.kind == "dns").count();
+        assert!(asked <= 4, "asked {asked} times: A and AAAA of both are all there may be");
+    });
+}
+
+#[test]
+fn nothing_inside_resolves_and_the_proxy_only_what_it_allowed() {
+    each_user(|who| {
+        for engine in ["builtin", "squid"] {
+            let public = json!([TestNet::PUBLIC]);
+            let names = ["allowed.example.com", "refused.example.com", "inside.example.com"];
+            let net = TestNet::new(who, &names.map(|name| (name, public.clone())));
+            let mut project = Project::new(who);
+            project.manifest(
+                &hosts(&["allowed.example.com"]).replace("\"squid\"", &format!("{engine:?}")),
+            );
+            net.host(&mut project);
+            project.lock();
+            project.trust();
+            let probe = "\
+                def lookup(name):\n    \
+                    return bool(socket.getaddrinfo(name, 443))\n\
+                def ask():\n    \
+                    query = b'\\x12\\x34\\x01\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x06inside\\x07example\\x03com\\x00\\x00\\x01\\x00\\x01'\n    \
+                    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n    \
+                    sock.settimeout(2)\n    \
+                    sock.sendto(query, ('11.22.33.53', 53))\n    \
+                    return len(sock.recv(512)) > 20\n\
+                attempt('getaddrinfo', lambda: lookup('inside.example.com'))\n\
+                attempt('a question of its own', ask)\n";
+            // Control: past the sandbox both are answered.
+            let outside = project.outside(probe);
+            outside.happened("getaddrinfo");
+            outside.happened("a question of its own");
+            net.saw("dns", "inside.example.com");
+            let before = net.sightings().len();
+            let cases = project.agent(&format!(
+                "{probe}https('allowed', 'allowed.example.com:443')\n\
+                 try_connect('refused', 'refused.example.com:443')\n"
+            ));
+            cases.refused("getaddrinfo");
+            cases.refused("a question of its own");
+            assert!(cases.body("allowed").contains("tls host"), "{}", cases.get("allowed"));
+            assert_eq!(cases.status("refused"), 403);
+            for seen in net.sightings()[before..].iter().filter(|seen| seen.kind == "dns") {
+                assert_eq!(seen.name, "allowed.example.com", "{engine}");
+            }
+            assert!(net.sightings()[before..].iter().any(|seen| seen.kind == "dns"));
+        }
+    });
+}
