@@ -5,7 +5,7 @@ mod contestants;
 mod fast;
 mod link;
 mod load;
-mod process;
+pub(crate) mod process;
 mod room;
 mod stdio;
 
@@ -42,11 +42,11 @@ pub(crate) fn part(word: &str) -> Option<Result> {
 
 /// Nanoseconds of many calls.
 #[derive(Default)]
-struct Times(Vec<u64>);
+pub(crate) struct Times(pub(crate) Vec<u64>);
 
 impl Times {
     /// Microseconds below which so many of a hundred are.
-    fn percentile(&mut self, percent: usize) -> f64 {
+    pub(crate) fn percentile(&mut self, percent: usize) -> f64 {
         self.0.sort_unstable();
         let at = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
         self.0.get(at).map_or(f64::NAN, |ns| *ns as f64 / 1e3)

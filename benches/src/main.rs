@@ -1,6 +1,6 @@
 //! Benchmarks: `ringfence-benches PROGRAM TOOLS [SECTION...] [--rounds N] [--json]`, started by
 //! `cargo xtask bench`; TOOLS is the folder that `cargo xtask install` fills. Sections: `start`,
-//! `memory`, `lock`, `policy`, `gateway`; all of them when none is named.
+//! `memory`, `lock`, `policy`, `gateway`, `egress`; all of them when none is named.
 //!
 //! Everything compared runs in the same rounds, one after the other, so that a busy machine is busy
 //! for all. Figures are medians; a missed target is said, and is no failure.
@@ -9,6 +9,7 @@
 #![allow(clippy::disallowed_methods, reason = "it dials servers that it started itself")]
 
 mod bundle;
+mod egress;
 mod gateway;
 mod lock;
 mod memory;
@@ -43,10 +44,12 @@ struct Wanted {
 }
 
 /// All sections, in the order in which they run.
-const SECTIONS: &[&str] = &["start", "memory", "lock", "policy", "gateway"];
+const SECTIONS: &[&str] = &["start", "memory", "lock", "policy", "gateway", "egress"];
 
 fn main() -> ExitCode {
-    let part = std::env::args().nth(1).and_then(|word| gateway::part(&word));
+    let part = std::env::args()
+        .nth(1)
+        .and_then(|word| gateway::part(&word).or_else(|| egress::part(&word)));
     if let Some(done) = part {
         return match done {
             Ok(()) => ExitCode::SUCCESS,
@@ -133,6 +136,7 @@ fn measure(wanted: &Wanted) -> Result<Vec<Figure>> {
             "memory" => figures.push(memory::measure(program)?),
             "lock" => figures.extend(lock::measure(program, *rounds)?),
             "policy" => figures.extend(policy::measure()?),
+            "egress" => figures.extend(egress::measure(program, *rounds)?),
             _ => figures.extend(gateway::measure(program, tools, *rounds)?),
         }
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::program::{program, reachable};
-use crate::{Events, Output, Started, Who};
+use crate::{Events, Output, Started, Wall, Who};
 
 /// A temporary project, `RINGFENCE_HOME` and `HOME`, owned by the user who is to use them.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ pub struct Project {
     program: PathBuf,
     env: BTreeMap<String, String>,
     inside: Vec<String>,
+    wall: Wall,
 }
 
 impl Project {
@@ -41,7 +42,14 @@ impl Project {
         }
         let program =
             if who == Who::Ordinary { reachable(program(), root.path()) } else { program() };
-        let mut new = Self { who, root, program, env: BTreeMap::new(), inside: Vec::new() };
+        let mut new = Self {
+            who,
+            root,
+            program,
+            env: BTreeMap::new(),
+            inside: Vec::new(),
+            wall: Wall::Native,
+        };
         let home = new.home().display().to_string();
         let state = new.state().display().to_string();
         new.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
@@ -110,6 +118,12 @@ impl Project {
         self
     }
 
+    /// Puts every run behind this kind of sandbox.
+    pub fn behind(&mut self, wall: Wall) -> &mut Self {
+        self.wall = wall;
+        self
+    }
+
     /// Writes a file of the project, with its folders.
     ///
     /// # Panics
@@ -133,8 +147,14 @@ impl Project {
         full
     }
 
-    /// Writes `.ringfence/ringfence.toml`.
+    /// Writes `.ringfence/ringfence.toml`; for a container with the image of cases.
     pub fn manifest(&self, text: &str) -> PathBuf {
+        let image = format!("[sandbox]\nimage = \"{}\"\n", crate::Engine::AGENT);
+        let text = match self.wall.is_container() {
+            false => text.to_owned(),
+            true if text.contains("\n[sandbox]\n") => text.replacen("[sandbox]\n", &image, 1),
+            true => format!("{text}\n{image}"),
+        };
         self.file(".ringfence/ringfence.toml", text)
     }
 
@@ -186,7 +206,7 @@ impl Project {
     /// `ringfence run -- <command>`.
     #[track_caller]
     pub fn run(&self, command: &[&str]) -> Output {
-        let mut args = vec!["run", "--"];
+        let mut args = vec!["run", "--sandbox", self.wall.name(), "--"];
         args.extend(command);
         self.ringfence(&args)
     }

@@ -96,15 +96,21 @@ impl TestNet {
         Self { who, folder, holder, inside, _stdin: stdin }
     }
 
-    /// Lets every command of this project run on the supervisor's side.
-    pub fn host(&self, project: &mut Project) {
+    /// What stands before a command so that it runs on the supervisor's side.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
         let mut words = vec!["nsenter".to_owned(), format!("--target={}", self.inside)];
         if !Who::suite_is_root() {
             words.extend(["--user".into(), "--preserve-credentials".into()]);
         }
         words.extend(["--net".into(), "--mount".into(), "--".into()]);
+        words
+    }
+
+    /// Lets every command of this project run on the supervisor's side.
+    pub fn host(&self, project: &mut Project) {
         debug_assert_eq!(project.who(), self.who);
-        project.inside(words);
+        project.inside(self.words());
     }
 
     /// Lets an authorization server and an MCP server speak at every host, in this way.

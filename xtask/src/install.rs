@@ -1,6 +1,7 @@
 //! What tests and benchmarks need from elsewhere: Debian, npm, Python and Cargo packages, by name.
 
 mod debian;
+mod image;
 mod npm;
 mod python;
 mod unpacked;
@@ -15,8 +16,8 @@ const CARGO: &[(&str, &str)] = &[("cargo-nextest", "0.9.143"), ("cargo-deny", "0
 
 /// Where the packages are.
 pub(crate) struct Installed {
-    /// The folder that holds all of them: `npm`, `python`, `debian`, `node22`, one folder for
-    /// each version of the conformance suite.
+    /// The folder that holds all of them: `npm`, `python`, `debian`, `image`, `node22`, one
+    /// folder for each version of the conformance suite.
     pub(crate) tools: PathBuf,
 }
 
@@ -28,6 +29,7 @@ pub(crate) fn everything() -> Result<Installed> {
     // Programs of a Python environment name their folder in full: no link on the way to it.
     let tools = folder.canonicalize().map_err(|e| format!("{}: {e}", folder.display()))?;
     unpacked::install(&tools)?;
+    image::install(&tools)?;
     npm::install(&tools)?;
     python::install(&tools)?;
     for (name, version) in CARGO {

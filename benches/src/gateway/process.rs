@@ -13,7 +13,7 @@ use crate::Result;
 const READY: Duration = Duration::from_secs(60);
 
 /// Returns when standard input has ended: whoever started this process is gone.
-pub(super) async fn ended() {
+pub(crate) async fn ended() {
     let _ = tokio::task::spawn_blocking(|| {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
     })
@@ -21,21 +21,21 @@ pub(super) async fn ended() {
 }
 
 /// A program that runs until it is dropped.
-pub(super) struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
-    pub(super) fn start(name: &str, command: &mut Command) -> Result<Self> {
+    pub(crate) fn start(name: &str, command: &mut Command) -> Result<Self> {
         // Held open: programs of ours end when it closes.
         command.stdin(Stdio::piped());
         command.spawn().map(Self).map_err(|e| format!("{name}: {e}"))
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
     /// Its first line.
-    pub(super) fn line(&mut self) -> Result<String> {
+    pub(crate) fn line(&mut self) -> Result<String> {
         let stdout = self.0.stdout.take().ok_or("stdout is no pipe")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).map_err(|e| e.to_string())?;
@@ -43,7 +43,7 @@ impl Running {
     }
 
     /// Waits until something listens on a port.
-    pub(super) fn listens(&mut self, name: &str, port: u16) -> Result {
+    pub(crate) fn listens(&mut self, name: &str, port: u16) -> Result {
         let start = Instant::now();
         while start.elapsed() < READY {
             if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
@@ -58,12 +58,17 @@ impl Running {
     }
 
     /// KiB of memory that it holds now, without what it shares with others.
-    pub(super) fn memory(&self) -> Result<f64> {
-        let path = format!("/proc/{}/smaps_rollup", self.id());
-        let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
-        let line = text.lines().find_map(|l| l.strip_prefix("Rss:")).ok_or("no Rss")?;
-        line.trim().trim_end_matches(" kB").trim().parse().map_err(|e| format!("Rss: {e}"))
+    pub(crate) fn memory(&self) -> Result<f64> {
+        memory(self.id(), "Rss:")
     }
+}
+
+/// KiB of a process's memory, by the name of a line of its `smaps_rollup`.
+pub(crate) fn memory(process: u32, line: &str) -> Result<f64> {
+    let path = format!("/proc/{process}/smaps_rollup");
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    let found = text.lines().find_map(|l| l.strip_prefix(line)).ok_or(format!("no {line}"))?;
+    found.trim().trim_end_matches(" kB").trim().parse().map_err(|e| format!("{line} {e}"))
 }
 
 impl Drop for Running {
@@ -82,28 +87,33 @@ impl Drop for Running {
 }
 
 /// A port that was free a moment ago.
-pub(super) fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
     Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
 }
 
 /// A process that does one order after the other, a line each.
-pub(super) struct Worker {
-    _child: Running,
+pub(crate) struct Worker {
+    child: Running,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    pub(super) fn start(command: &mut Command) -> Result<Self> {
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let mut child = Running::start("the load generator", command.stdout(Stdio::piped()))?;
         let stdin = child.0.stdin.take().ok_or("stdin is no pipe")?;
         let stdout = BufReader::new(child.0.stdout.take().ok_or("stdout is no pipe")?);
-        Ok(Self { _child: child, stdin, stdout })
+        Ok(Self { child, stdin, stdout })
+    }
+
+    /// The process that was started.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Gives an order and waits for what became of it.
-    pub(super) fn order(&mut self, order: &Value) -> Result<Value> {
+    pub(crate) fn order(&mut self, order: &Value) -> Result<Value> {
         writeln!(self.stdin, "{order}").map_err(|e| format!("the load generator: {e}"))?;
         let mut line = String::new();
         self.stdout.read_line(&mut line).map_err(|e| e.to_string())?;

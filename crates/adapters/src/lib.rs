@@ -42,6 +42,9 @@ pub struct Adapter {
     pub name: Id,
     /// As a person reads it.
     pub title: String,
+    /// Where it looks for MCP servers in a project: files, and folders of such files.
+    #[serde(default)]
+    pub mcp: Vec<String>,
     /// What configures it in a project.
     pub protected: Vec<Protected>,
 }
@@ -115,6 +118,16 @@ pub fn protected() -> Vec<Protected> {
     merged(adapters())
 }
 
+/// Every place in a project where any adapter's program looks for MCP servers, sorted.
+#[must_use]
+pub fn mcp_files() -> Vec<&'static str> {
+    let mut files: Vec<_> =
+        adapters().iter().flat_map(|adapter| adapter.mcp.iter().map(String::as_str)).collect();
+    files.sort_unstable();
+    files.dedup();
+    files
+}
+
 fn merged(adapters: &[Adapter]) -> Vec<Protected> {
     let mut paths: Vec<Protected> =
         adapters.iter().flat_map(|adapter| adapter.protected.iter().cloned()).collect();
@@ -135,6 +148,14 @@ fn parse(files: &[(&'static str, &str)]) -> Result<Vec<Adapter>, Error> {
         }
         for protected in &adapter.protected {
             check_relative(&format!("./{}", protected.path)).map_err(fault)?;
+        }
+        for path in &adapter.mcp {
+            check_relative(&format!("./{path}")).map_err(fault)?;
+            // An agent could write it otherwise, and so declare servers for the next run.
+            let held = |it: &Protected| std::path::Path::new(path).starts_with(&it.path);
+            if !adapter.protected.iter().any(held) {
+                return Err(fault(format!("`{path}` is not protected")));
+            }
         }
         adapters.push(adapter);
         let all = merged(&adapters);

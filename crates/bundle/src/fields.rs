@@ -48,6 +48,8 @@ pub enum FieldType {
     Text,
     /// An array of strings.
     Texts,
+    /// An array of strings, or of tables where there is more to say.
+    TextsOrTables,
     /// `true` or `false`.
     Boolean,
     /// `true` or `false`, or an array of strings.

@@ -60,7 +60,7 @@ impl From<Host> for String {
 /// A host or a suffix with the ports it covers, as `allowed_hosts` spells it: `api.example.com`,
 /// `.example.com:443`. Without a port, 443 and 80.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Written", into = "Written")]
 pub struct HostRule {
     /// True for `.suffix`: any name below it, at a label boundary, not the suffix itself.
     pub suffix: bool,
@@ -68,6 +68,24 @@ pub struct HostRule {
     pub host: Host,
     /// One port, or `None` for 443 and 80.
     pub port: Option<u16>,
+    /// What goes through a tunnel there is not looked at: it may be no TLS, name no server, or hide
+    /// the name. Only by [`HostRule::opaque`], so always one host and one port.
+    pub opaque: bool,
+}
+
+/// A rule as it is written: a string, or a table where there is more to say.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Plain(String),
+    Full(Full),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Full {
+    host: String,
+    opaque: bool,
 }
 
 impl fmt::Display for HostRule {
@@ -77,16 +95,22 @@ impl fmt::Display for HostRule {
     }
 }
 
-impl TryFrom<String> for HostRule {
+impl TryFrom<Written> for HostRule {
     type Error = HostError;
-    fn try_from(text: String) -> Result<Self, HostError> {
-        Self::parse(&text)
+    fn try_from(written: Written) -> Result<Self, HostError> {
+        match written {
+            Written::Plain(host) | Written::Full(Full { host, opaque: false }) => {
+                Self::parse(&host)
+            }
+            Written::Full(Full { host, opaque: true }) => Self::opaque(&host),
+        }
     }
 }
 
-impl From<HostRule> for String {
+impl From<HostRule> for Written {
     fn from(rule: HostRule) -> Self {
-        rule.to_string()
+        let host = rule.to_string();
+        if rule.opaque { Self::Full(Full { host, opaque: true }) } else { Self::Plain(host) }
     }
 }
 
@@ -296,7 +320,33 @@ impl HostRule {
         if suffix && !matches!(host, Host::Name(_)) {
             return Err(fault("an address has no names below it"));
         }
-        Ok(Self { suffix, host, port })
+        Ok(Self { suffix, host, port, opaque: false })
+    }
+
+    /// Parses a rule whose tunnels are not looked at. It names one host and one port: whoever agrees
+    /// to what cannot be seen agrees to one place.
+    ///
+    /// # Errors
+    /// [`HostError`] as for [`HostRule::parse`], or for a suffix or a missing port.
+    pub fn opaque(given: &str) -> Result<Self, HostError> {
+        let rule = Self::parse(given)?;
+        if rule.suffix {
+            return Err(HostError::new(given, "an opaque rule names one host, not a suffix"));
+        }
+        if rule.port.is_none() {
+            return Err(HostError::new(given, "an opaque rule names its port: `host:port`"));
+        }
+        Ok(Self { opaque: true, ..rule })
+    }
+
+    /// As a person reads it: with the words of what `opaque` means.
+    #[must_use]
+    pub fn described(&self) -> String {
+        if self.opaque {
+            format!("{self} opaque: what goes through is not looked at")
+        } else {
+            self.to_string()
+        }
     }
 
     /// Whether a connection to this host and port is covered.

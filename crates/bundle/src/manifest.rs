@@ -128,6 +128,8 @@ pub struct Sandbox {
     pub isolation: Option<Isolation>,
     /// For Docker and microVM.
     pub image: Option<String>,
+    /// OCI runtime for Docker, by the name that the engine knows it by; the engine's default without.
+    pub runtime: Option<String>,
     /// Exec form; empty when the command comes from the command line.
     pub command: Vec<String>,
     /// MiB.

@@ -69,6 +69,11 @@ fn one(field: &Field) -> Value {
         }
         FieldType::Text => json!({ "type": "string" }),
         FieldType::Texts => texts,
+        FieldType::TextsOrTables => {
+            let mut item = object(&format!("{}[]", field.path), true);
+            item["type"] = json!(["string", "object"]);
+            json!({ "type": "array", "items": item })
+        }
         FieldType::Boolean => json!({ "type": "boolean" }),
         FieldType::BooleanOrTexts => json!({ "anyOf": [{ "type": "boolean" }, texts] }),
         FieldType::Integer(from, to) => {

@@ -18,6 +18,12 @@ fn main() -> ExitCode {
     if ringfence_sandbox::native::is_init() {
         ringfence_sandbox::native::init_main();
     }
+    if ringfence_sandbox::docker::is_init() {
+        ringfence_sandbox::docker::init_main();
+    }
+    if ringfence_egress::remote::is_sidecar() {
+        ringfence_egress::remote::sidecar_main();
+    }
     let parsed = help::command()
         .try_get_matches()
         .and_then(|matches| args::Args::from_arg_matches(&matches));

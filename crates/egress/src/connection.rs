@@ -5,26 +5,27 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use http::Method;
-use http::header::PROXY_AUTHORIZATION;
 use ringfence_policy::Principal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::admit::{Through, admit};
 use crate::decide::{Case, Permit};
-use crate::dial::dial;
 use crate::engine::{Engine, Limits};
 use crate::forward::{self, After, Side};
 use crate::head::{Framing, Head, HeadError, find_end};
+use crate::http2;
 use crate::proxy::Begun;
 use crate::reply::Reply;
 use crate::request::{Exchange, Request};
+use crate::slots::Slots;
 use crate::token::Token;
 use crate::tunnel;
 
 /// How long, and how much, a refused client is listened to, so that it can read the answer: a socket
 /// that is closed with unread bytes takes the answer back.
-const LINGER: Duration = Duration::from_secs(1);
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 * 1024;
 
 /// The peer of one listener.
@@ -35,12 +36,25 @@ pub(crate) struct Peer {
 }
 
 /// Serves one connection until it ends.
-pub(crate) async fn serve(engine: Arc<Engine>, peer: Arc<Peer>, stream: TcpStream) {
+pub(crate) async fn serve(
+    engine: Arc<Engine>,
+    peer: Arc<Peer>,
+    slots: Arc<Slots>,
+    stream: TcpStream,
+) {
     // Without it the answers only come later.
     let _ = stream.set_nodelay(true);
-    let mut client = Client { stream, buffer: BytesMut::new() };
+    let mut client = Client { stream, buffer: BytesMut::new(), deadline: None };
     if !peer.begun.has() {
         return client.turn_away(&engine.limits).await;
+    }
+    match client.speaks_http2(&engine.limits).await {
+        None => return,
+        Some(true) => {
+            let Client { stream, buffer, .. } = client;
+            return Box::pin(http2::serve(engine, peer, slots, stream, buffer)).await;
+        }
+        Some(false) => {}
     }
     while let Some(kept) = client.serve_one(&engine, &peer).await {
         client = kept;
@@ -51,6 +65,8 @@ pub(crate) async fn serve(engine: Arc<Engine>, peer: Arc<Peer>, stream: TcpStrea
 struct Client {
     stream: TcpStream,
     buffer: BytesMut,
+    /// Until when the head must be whole of which the first bytes are in the buffer.
+    deadline: Option<Instant>,
 }
 
 /// What a refusal must know of the request.
@@ -79,41 +95,18 @@ impl Client {
                 return self.refuse(&reply, Shape { keep: false, head_only: false }).await;
             }
         };
-        let mut case = Case::open(engine, &peer.who, head.method.as_str());
         let shape = Shape {
             keep: head.keeps_alive() && head.framing == Framing::Empty,
             head_only: head.method == Method::HEAD,
         };
-        if !shows_token(&head, &peer.token) {
-            let reason = "the request does not show the run's token";
-            let reply = case.refuse_form("token", reason, &head.target, Reply::no_token());
-            return self.refuse(&reply, shape).await;
-        }
-        case.pass("token", "the request shows the run's token");
-        let (minor, keep, target) = (head.minor, head.keeps_alive(), head.target.clone());
-        let request = match Request::new(head) {
-            Ok(request) => request,
-            Err(error) => {
-                let reply = Reply::bad_request(error.status, error.reason);
-                let reply = case.refuse_form(error.check, error.reason, &target, reply);
-                return self.refuse(&reply, Shape { keep: false, ..shape }).await;
-            }
-        };
-        case.pass("name", "one host and one port");
-        let to = match &request {
-            Request::Tunnel(authority) => authority,
-            Request::Exchange(exchange) => &exchange.authority,
-        };
-        let permit = match Box::pin(case.decide(to)).await {
-            Ok(permit) => permit,
-            Err(reply) => return self.refuse(&reply, shape).await,
-        };
-        let server = match Box::pin(dial(permit.addresses(), to.port)).await {
-            Ok(server) => server,
-            Err(error) => {
-                let reply = Reply::bad_gateway(&format!("cannot connect to {}: {error}", to.host));
-                permit.close(&format!("connect-failed: {error}"));
-                return self.refuse(&reply, shape).await;
+        let (minor, keep) = (head.minor, head.keeps_alive());
+        // A client that goes away meanwhile is noticed when it is answered.
+        let admitted = Box::pin(admit(engine, peer, head, std::future::pending())).await;
+        let Through { request, permit, server } = match admitted {
+            Ok(through) => through,
+            Err(refused) => {
+                let keep = shape.keep && refused.understood;
+                return self.refuse(&refused.reply, Shape { keep, ..shape }).await;
             }
         };
         match request {
@@ -140,7 +133,7 @@ impl Client {
         if let Err(error) = self.stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await {
             return permit.close(&format!("client: {error}"));
         }
-        tunnel::run(self.stream, self.buffer, server, permit, limits).await;
+        tunnel::run(&mut self.stream, self.buffer, server, permit, limits).await;
     }
 
     async fn exchange(
@@ -169,15 +162,45 @@ impl Client {
         }
     }
 
-    /// Reads the next head. `None` when the connection ends, or is left alone, before one begins.
-    async fn read_head(&mut self, limits: &Limits) -> Result<Option<Head>, HeadError> {
+    /// Whether the connection begins with the preface of HTTP/2 (RFC 9113, section 3.4). `None` when
+    /// it ends, or is left alone, before anything comes.
+    async fn speaks_http2(&mut self, limits: &Limits) -> Option<bool> {
+        self.first_byte(limits).await?;
+        let deadline = Instant::now() + limits.head;
+        // A head that has begun is read with what is left of its time.
+        self.deadline = Some(deadline);
+        let preface = async {
+            while http2::PREFACE.starts_with(&self.buffer) {
+                if self.buffer.len() == http2::PREFACE.len() {
+                    return true;
+                }
+                if !matches!(self.read_more().await, Ok(read) if read > 0) {
+                    return false;
+                }
+            }
+            self.buffer.starts_with(http2::PREFACE)
+        };
+        Some(timeout_at(deadline, preface).await.unwrap_or(false))
+    }
+
+    /// Waits until something is there to read.
+    async fn first_byte(&mut self, limits: &Limits) -> Option<()> {
         if self.buffer.is_empty() {
             match timeout(limits.waiting, self.read_more()).await {
                 Ok(Ok(read)) if read > 0 => {}
-                _ => return Ok(None),
+                _ => return None,
             }
         }
-        timeout(limits.head, self.rest_of_head())
+        Some(())
+    }
+
+    /// Reads the next head. `None` when the connection ends, or is left alone, before one begins.
+    async fn read_head(&mut self, limits: &Limits) -> Result<Option<Head>, HeadError> {
+        if self.first_byte(limits).await.is_none() {
+            return Ok(None);
+        }
+        let deadline = self.deadline.take().unwrap_or_else(|| Instant::now() + limits.head);
+        timeout_at(deadline, self.rest_of_head())
             .await
             .unwrap_or(Err(HeadError("the head of the request did not come in time")))
             .map(Some)
@@ -238,9 +261,4 @@ struct Spoken {
     chunks: bool,
     keep: bool,
     head_only: bool,
-}
-
-fn shows_token(head: &Head, token: &Token) -> bool {
-    let mut shown = head.headers.get_all(PROXY_AUTHORIZATION).iter();
-    matches!((shown.next(), shown.next()), (Some(one), None) if token.admits(one.as_bytes()))
 }

@@ -9,6 +9,7 @@ use ringfence_record::{Event, Outcome, Step};
 use crate::address::CheckedAddr;
 use crate::engine::Engine;
 use crate::reply::Reply;
+use crate::request::Request;
 use crate::target::Authority;
 use crate::traffic::Traffic;
 
@@ -53,7 +54,14 @@ impl<'a> Case<'a> {
 
     /// Judges a host and a port. Only what the ruleset allows is resolved, only what was resolved is
     /// checked, and the event is with the recorder before a permit is given out.
-    pub(crate) async fn decide(mut self, to: &Authority) -> Result<Permit, Reply> {
+    pub(crate) async fn decide(mut self, request: &Request) -> Result<Permit, Reply> {
+        let to = request.authority();
+        if self.engine.strictness.refuse_literals && !matches!(to.host, Host::Name(_)) {
+            let rule = "this run reaches nothing by an address";
+            let hint = "Name the host. No setting of the bundle relaxes this.";
+            let reply = Reply::forbidden(&format!("{} is not allowed: {rule}", to.host), hint);
+            return Err(self.refuse("literal", rule.to_owned(), to, reply));
+        }
         let decision = self.engine.judge.egress(self.who, &to.host, to.port);
         if !decision.allowed {
             let reply = Reply::forbidden(
@@ -63,6 +71,12 @@ impl<'a> Case<'a> {
             return Err(self.refuse("ruleset", decision.rule, to, reply));
         }
         self.pass("ruleset", decision.rule);
+        let opaque = matches!(request, Request::Tunnel(_))
+            && !self.engine.strictness.refuse_opaque
+            && self.engine.judge.is_opaque(self.who, &to.host, to.port);
+        if opaque {
+            self.pass("opaque", "what goes through is not looked at");
+        }
 
         let answers = match &to.host {
             Host::V4(address) => vec![(*address).into()],
@@ -80,7 +94,7 @@ impl<'a> Case<'a> {
                 }
             },
         };
-        let addresses = match self.engine.addresses.check(&answers) {
+        let addresses = match self.engine.addresses.check(&answers).await {
             Ok(addresses) => addresses,
             Err(error) => {
                 let rule = error.to_string();
@@ -101,6 +115,7 @@ impl<'a> Case<'a> {
             number,
             to: to.clone(),
             addresses,
+            opaque,
             traffic: Arc::new(Traffic::new()),
             closed: false,
         })
@@ -194,6 +209,7 @@ pub(crate) struct Permit {
     number: u64,
     to: Authority,
     addresses: Vec<CheckedAddr>,
+    opaque: bool,
     traffic: Arc<Traffic>,
     closed: bool,
 }
@@ -205,6 +221,11 @@ impl Permit {
 
     pub(crate) fn addresses(&self) -> &[CheckedAddr] {
         &self.addresses
+    }
+
+    /// Whether what goes through is not looked at.
+    pub(crate) fn is_opaque(&self) -> bool {
+        self.opaque
     }
 
     pub(crate) fn traffic(&self) -> &Arc<Traffic> {

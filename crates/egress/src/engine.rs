@@ -10,6 +10,7 @@ use std::time::Duration;
 use ringfence_bundle::Host;
 use ringfence_policy::{Decision, Principal, Ruleset};
 use ringfence_record::{Event, Recorder};
+use tokio::sync::Semaphore;
 
 use crate::address::{AddressError, CheckedAddr, check_addresses};
 use crate::local::Locals;
@@ -18,11 +19,19 @@ use crate::resolve::{ResolveError, Resolver};
 /// Says whether a principal may connect somewhere.
 pub(crate) trait Judge: Send + Sync {
     fn egress(&self, who: &Principal, host: &Host, port: u16) -> Decision;
+    /// Whether what goes through a tunnel there is not looked at. Asked of what is allowed.
+    fn is_opaque(&self, who: &Principal, host: &Host, port: u16) -> bool {
+        let _ = (who, host, port);
+        false
+    }
 }
 
 impl Judge for Arc<Ruleset> {
     fn egress(&self, who: &Principal, host: &Host, port: u16) -> Decision {
         Ruleset::egress(self, who, host, port)
+    }
+    fn is_opaque(&self, who: &Principal, host: &Host, port: u16) -> bool {
+        Ruleset::is_opaque(self, who, host, port)
     }
 }
 
@@ -45,12 +54,16 @@ impl Journal for Recorder {
 
 /// Checks an answer's addresses.
 pub(crate) trait Addresses: Send + Sync {
-    fn check(&self, answers: &[IpAddr]) -> Result<Vec<CheckedAddr>, AddressError>;
+    fn check<'a>(&'a self, answers: &'a [IpAddr]) -> Check<'a>;
 }
 
+/// A check under way.
+pub(crate) type Check<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<CheckedAddr>, AddressError>> + Send + 'a>>;
+
 impl Addresses for Locals {
-    fn check(&self, answers: &[IpAddr]) -> Result<Vec<CheckedAddr>, AddressError> {
-        check_addresses(answers, self)
+    fn check<'a>(&'a self, answers: &'a [IpAddr]) -> Check<'a> {
+        Box::pin(async { check_addresses(answers, self) })
     }
 }
 
@@ -70,11 +83,23 @@ impl Names for Resolver {
     }
 }
 
+/// What a run refuses on top of its rules. The default is nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Strictness {
+    /// Nothing is reached by an address: a request names its host.
+    pub refuse_literals: bool,
+    /// Every tunnel is looked at, also where a rule says `opaque`: it must be TLS that names its host.
+    pub refuse_opaque: bool,
+}
+
 /// Bounds on what a peer can hold.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
-    /// Connections of one listener at a time; more wait in the kernel's queue.
+    /// Connections of one listener at a time, and with them the streams of those that carry many; more
+    /// connections wait in the kernel's queue, more streams are refused.
     pub(crate) connections: usize,
+    /// The same, of all listeners together.
+    pub(crate) all_connections: usize,
     /// A connection on which no request has begun.
     pub(crate) waiting: Duration,
     /// From a request's first byte to the end of its head.
@@ -91,6 +116,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1024,
+            all_connections: 4096,
             waiting: Duration::from_secs(60),
             head: Duration::from_secs(10),
             hello: Duration::from_secs(10),
@@ -107,6 +133,9 @@ pub(crate) struct Engine {
     pub(crate) addresses: Box<dyn Addresses>,
     pub(crate) names: Box<dyn Names>,
     pub(crate) limits: Limits,
+    pub(crate) strictness: Strictness,
+    /// Room for connections, of all listeners together.
+    pub(crate) room: Arc<Semaphore>,
     numbers: AtomicU64,
 }
 
@@ -118,7 +147,22 @@ impl Engine {
         names: Box<dyn Names>,
         limits: Limits,
     ) -> Self {
-        Self { judge, journal, addresses, names, limits, numbers: AtomicU64::new(1) }
+        let room = Arc::new(Semaphore::new(limits.all_connections));
+        Self {
+            judge,
+            journal,
+            addresses,
+            names,
+            limits,
+            strictness: Strictness::default(),
+            room,
+            numbers: AtomicU64::new(1),
+        }
+    }
+
+    /// With more refused than the rules do.
+    pub(crate) fn with_strictness(self, strictness: Strictness) -> Self {
+        Self { strictness, ..self }
     }
 
     /// The next connection number of the run.

@@ -1,5 +1,6 @@
 //! One plain HTTP exchange: the judged request goes over a fresh connection, the answer comes back.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -43,13 +44,13 @@ pub(crate) enum After {
 }
 
 /// Why an answer could not be passed on.
-struct Broken {
-    reason: String,
+pub(crate) struct Broken {
+    pub(crate) reason: String,
     /// The client has had no byte of an answer yet.
-    untold: bool,
+    pub(crate) untold: bool,
 }
 
-/// Runs an exchange to its end and records it.
+/// Runs an exchange with a client that speaks HTTP/1 to its end and records it.
 pub(crate) async fn run(
     side: Side<'_>,
     exchange: Exchange,
@@ -57,6 +58,36 @@ pub(crate) async fn run(
     permit: Permit,
     limits: &Limits,
 ) -> After {
+    if exchange.expects_continue
+        && exchange.framing != Framing::Empty
+        && side.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err()
+    {
+        permit.close("client: gone");
+        return After::Close;
+    }
+    let (framing, head_only) = (exchange.framing, exchange.method == Method::HEAD);
+    let Side { stream, buffer, chunks, keep } = side;
+    let (reads, writes) = stream.split();
+    let manner = Manner { chunks, keep, head_only };
+    let up = |feed| upload(reads, buffer, framing, feed);
+    let down = |answer| download(answer, writes, manner);
+    carry(exchange, server, permit, limits, up, down).await
+}
+
+/// Sends a judged request over a fresh connection: `up` feeds its body, `down` passes the answer on and
+/// says whether the client's connection can be kept.
+pub(crate) async fn carry<U, D>(
+    exchange: Exchange,
+    server: TcpStream,
+    permit: Permit,
+    limits: &Limits,
+    up: impl FnOnce(Feed) -> U,
+    down: impl FnOnce(hyper::Response<Incoming>) -> D,
+) -> After
+where
+    U: Future<Output = Result<(), BodyError>>,
+    D: Future<Output = Result<bool, Broken>>,
+{
     let traffic = Arc::clone(permit.traffic());
     let io = TokioIo::new(Counted { stream: server, traffic: Arc::clone(&traffic) });
     let handshake = http1::Builder::new().max_buf_size(MAX_HEAD).handshake(io).await;
@@ -68,25 +99,15 @@ pub(crate) async fn run(
     let mut driver = JoinSet::new();
     driver.spawn(connection);
 
-    if exchange.expects_continue
-        && exchange.framing != Framing::Empty
-        && side.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err()
-    {
-        permit.close("client: gone");
-        return After::Close;
-    }
     let (feed, body) = UploadBody::new(exchange.framing);
-    let (framing, head_only) = (exchange.framing, exchange.method == Method::HEAD);
     let request = request(exchange, body);
-    let Side { stream, buffer, chunks, keep } = side;
-    let (reads, writes) = stream.split();
-    let upload = upload(reads, buffer, framing, feed);
+    let upload = up(feed);
     let download = async {
         let answer = sender
             .send_request(request)
             .await
             .map_err(|error| Broken { reason: format!("server: {error}"), untold: true })?;
-        download(answer, writes, Manner { chunks, keep, head_only }).await
+        down(answer).await
     };
     tokio::pin!(upload, download);
     let mut uploaded = None;

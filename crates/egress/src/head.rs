@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 /// Longest head in bytes, request line and final empty line included.
 pub(crate) const MAX_HEAD: usize = 64 * 1024;
 /// Most header lines.
-const MAX_LINES: usize = 128;
+pub(crate) const MAX_LINES: usize = 128;
 
 /// A head that cannot be read in one way only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -80,7 +80,9 @@ impl Head {
             Err(httparse::Error::TooManyHeaders) => {
                 return Err(HeadError("the request has more than 128 header lines"));
             }
-            Err(httparse::Error::Version) => return Err(HeadError("only HTTP/1 is spoken here")),
+            Err(httparse::Error::Version) => {
+                return Err(HeadError("this is neither HTTP/1 nor the beginning of HTTP/2"));
+            }
             Err(_) => return Err(HeadError("the request line or a header line is malformed")),
         }
         let malformed = HeadError("the request line or a header line is malformed");
@@ -115,7 +117,7 @@ impl Head {
 }
 
 /// Refuses every combination that has been used to make two parsers see two messages.
-fn framing(headers: &HeaderMap, minor: u8) -> Result<Framing, HeadError> {
+pub(crate) fn framing(headers: &HeaderMap, minor: u8) -> Result<Framing, HeadError> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     match (codings.next(), lengths.next()) {

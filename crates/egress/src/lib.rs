@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod admit;
 mod body;
 mod connection;
 #[cfg(test)]
@@ -19,12 +20,15 @@ mod engine;
 mod forward;
 mod head;
 mod hello;
+mod http2;
 mod local;
 mod proxy;
 mod registry;
+pub mod remote;
 mod reply;
 mod request;
 mod resolve;
+mod slots;
 mod squid;
 #[cfg(test)]
 mod support;
@@ -35,6 +39,7 @@ mod tunnel;
 
 pub use address::{AddressError, CheckedAddr, check_addresses};
 pub use dial::{DialError, dial};
+pub use engine::Strictness;
 pub use hello::{Hello, HelloReader, Progress, asks_for_retry};
 pub use local::Locals;
 pub use proxy::{Begun, Proxy};
@@ -63,6 +68,9 @@ pub enum Error {
     /// A rule that Squid cannot be told exactly. The built-in proxy can keep it.
     #[error("engine = \"squid\": {0}")]
     Rule(String),
+    /// The sidecar refuses or is gone: nothing can leave, so nothing runs.
+    #[error("the sidecar: {0}")]
+    Sidecar(String),
     /// The listener could not be used.
     #[error("proxy listener: {0}")]
     Listener(#[from] std::io::Error),

@@ -8,14 +8,14 @@ use std::time::Duration;
 use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::Error;
 use crate::connection::{self, Peer};
-use crate::engine::{Engine, Limits};
+use crate::engine::{Engine, Limits, Strictness};
 use crate::local::Locals;
 use crate::resolve::Resolver;
+use crate::slots::Slots;
 use crate::token::Token;
 
 /// How long no connection is accepted after an error, for example when descriptors have run out.
@@ -58,6 +58,18 @@ impl Proxy {
     /// # Errors
     /// None today; [`Error::Resolver`] is kept for engines that must be set up beforehand.
     pub fn new(ruleset: Arc<Ruleset>, recorder: Recorder) -> Result<Self, Error> {
+        Self::strict(ruleset, recorder, Strictness::default())
+    }
+
+    /// As [`Proxy::new`], for a run that refuses more than its rules do.
+    ///
+    /// # Errors
+    /// As for [`Proxy::new`].
+    pub fn strict(
+        ruleset: Arc<Ruleset>,
+        recorder: Recorder,
+        strictness: Strictness,
+    ) -> Result<Self, Error> {
         let engine = Engine::new(
             Box::new(ruleset),
             Box::new(recorder),
@@ -65,12 +77,16 @@ impl Proxy {
             Box::new(Resolver::system()),
             Limits::default(),
         );
-        Ok(Self { engine: Arc::new(engine) })
+        Ok(Self { engine: Arc::new(engine.with_strictness(strictness)) })
     }
 
-    #[cfg(test)]
-    pub(crate) fn with_engine_in_test(engine: Engine) -> Self {
+    /// With parts of its own.
+    pub(crate) fn with_engine(engine: Engine) -> Self {
         Self { engine: Arc::new(engine) }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     /// Serves one listener for one principal, who must show this token. Until `begun` nothing gets
@@ -90,22 +106,30 @@ impl Proxy {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let peer = Arc::new(Peer { who, token, begun });
-        let slots = Arc::new(Semaphore::new(self.engine.limits.connections));
+        let room = Arc::clone(&self.engine.room);
+        let slots = Arc::new(Slots::new(self.engine.limits.connections, room));
         let mut connections = JoinSet::new();
         let mut errors = 0;
+        // A connection that has come and has no place yet. No other is taken meanwhile.
+        let mut waiting = None;
         let ended = loop {
             tokio::select! {
                 biased;
                 () = stopped(&mut stop) => break Ok(()),
                 Some(_) = connections.join_next() => {}
-                accepted = accept(&listener, &slots) => match accepted {
-                    Ok((stream, slot)) => {
+                slot = slots.take(), if waiting.is_some() => {
+                    let Some(stream) = waiting.take() else { continue };
+                    let (engine, peer) = (Arc::clone(&self.engine), Arc::clone(&peer));
+                    let more = Arc::clone(&slots);
+                    connections.spawn(async move {
+                        connection::serve(engine, peer, more, stream).await;
+                        drop(slot);
+                    });
+                }
+                accepted = accept(&listener), if waiting.is_none() => match accepted {
+                    Ok(stream) => {
                         errors = 0;
-                        let (engine, peer) = (Arc::clone(&self.engine), Arc::clone(&peer));
-                        connections.spawn(async move {
-                            connection::serve(engine, peer, stream).await;
-                            drop(slot);
-                        });
+                        waiting = Some(stream);
                     }
                     Err(error) => {
                         errors += u32::from(!passing(&error));
@@ -117,6 +141,8 @@ impl Proxy {
             }
         };
         connections.shutdown().await;
+        // Streams of HTTP/2 end with their connection, each when it is next scheduled.
+        slots.empty().await;
         ended
     }
 }
@@ -132,14 +158,10 @@ pub(crate) async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The next connection, once there is room for it. After an error it waits a little.
-pub(crate) async fn accept(
-    listener: &tokio::net::TcpListener,
-    slots: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.map_err(std::io::Error::other)?;
+/// The next connection. After an error it waits a little.
+pub(crate) async fn accept(listener: &tokio::net::TcpListener) -> std::io::Result<TcpStream> {
     match listener.accept().await {
-        Ok((stream, _)) => Ok((stream, slot)),
+        Ok((stream, _)) => Ok(stream),
         Err(error) => {
             tokio::time::sleep(PAUSE).await;
             Err(error)

@@ -2,6 +2,11 @@
 
 use std::fmt::Write as _;
 
+/// What a 407 asks for.
+pub(crate) const CHALLENGE: &str = "Basic realm=\"ringfence\"";
+/// The media type of an answer's text.
+pub(crate) const TEXT: &str = "text/plain; charset=us-ascii";
+
 /// A short answer of the proxy's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
@@ -39,22 +44,19 @@ impl Reply {
         }
     }
 
-    /// The whole answer. Its text is ASCII with line ends alone beside it, whatever went into it.
+    /// What the client reads: ASCII with line ends alone beside it, whatever went into it.
+    pub(crate) fn text(&self) -> String {
+        self.text.chars().map(|c| if matches!(c, ' '..='~' | '\n') { c } else { '?' }).collect()
+    }
+
+    /// The whole answer.
     pub(crate) fn render(&self, with_body: bool, close: bool) -> Vec<u8> {
-        let text: String = self
-            .text
-            .chars()
-            .map(|c| if matches!(c, ' '..='~' | '\n') { c } else { '?' })
-            .collect();
+        let text = self.text();
         let mut out = format!("HTTP/1.1 {} {}\r\n", self.status, phrase(self.status));
         if self.status == 407 {
-            out.push_str("Proxy-Authenticate: Basic realm=\"ringfence\"\r\n");
+            let _ = write!(out, "Proxy-Authenticate: {CHALLENGE}\r\n");
         }
-        let _ = write!(
-            out,
-            "Content-Type: text/plain; charset=us-ascii\r\nContent-Length: {}\r\n",
-            text.len()
-        );
+        let _ = write!(out, "Content-Type: {TEXT}\r\nContent-Length: {}\r\n", text.len());
         out.push_str(if close { "Connection: close\r\n\r\n" } else { "\r\n" });
         if with_body {
             out.push_str(&text);

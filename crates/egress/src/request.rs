@@ -52,6 +52,14 @@ fn bad_name(reason: &'static str) -> RequestError {
 }
 
 impl Request {
+    /// Where it wants to go.
+    pub(crate) fn authority(&self) -> &Authority {
+        match self {
+            Self::Tunnel(authority) => authority,
+            Self::Exchange(exchange) => &exchange.authority,
+        }
+    }
+
     /// Reads a head.
     pub(crate) fn new(head: Head) -> Result<Self, RequestError> {
         if head.headers.contains_key(UPGRADE) {

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::address::{AddressError, CheckedAddr};
-use crate::engine::{Addresses, Engine, Journal, Judge, Limits};
+use crate::address::CheckedAddr;
+use crate::engine::{Addresses, Check, Engine, Journal, Judge, Limits, Strictness};
 use crate::local::Locals;
 use crate::resolve::Resolver;
 use crate::{Begun, Error, Proxy, Token};
@@ -66,7 +66,7 @@ fn question(query: &[u8]) -> (String, usize) {
     (name.to_ascii_lowercase(), at + 1)
 }
 
-/// Allows what ends in `.localhost` on any port, and loopback literals.
+/// Allows what ends in `.localhost` on any port, and loopback literals. What begins with `opaque` is.
 struct Rules;
 
 impl Judge for Rules {
@@ -78,15 +78,19 @@ impl Judge for Rules {
         };
         Decision { allowed, layer: Layer::Declared, rule: format!("test rule for port {port}") }
     }
+    fn is_opaque(&self, _who: &Principal, host: &Host, _port: u16) -> bool {
+        matches!(host, Host::Name(name) if name.starts_with("opaque"))
+    }
 }
 
 /// Takes loopback addresses for public ones.
 struct Loopback;
 
 impl Addresses for Loopback {
-    fn check(&self, answers: &[IpAddr]) -> Result<Vec<CheckedAddr>, AddressError> {
+    fn check<'a>(&'a self, answers: &'a [IpAddr]) -> Check<'a> {
         let four = answers.iter().copied().filter(IpAddr::is_ipv4);
-        Ok(four.map(CheckedAddr::unchecked_in_test).collect())
+        let checked = four.map(CheckedAddr::unchecked_in_test).collect();
+        Box::pin(async { Ok(checked) })
     }
 }
 
@@ -164,6 +168,9 @@ pub(crate) struct Setup {
     pub(crate) dns_port: Option<u16>,
     /// Nothing was started in the sandbox yet.
     pub(crate) before_it_begins: bool,
+    pub(crate) strictness: Strictness,
+    /// Others than [`Rules`].
+    pub(crate) judge: Option<Box<dyn Judge>>,
 }
 
 impl Default for Setup {
@@ -176,6 +183,8 @@ impl Default for Setup {
             broken_record: false,
             dns_port: None,
             before_it_begins: false,
+            strictness: Strictness::default(),
+            judge: None,
         }
     }
 }
@@ -188,6 +197,15 @@ pub(crate) struct World {
     pub(crate) begun: Begun,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) served: JoinHandle<Result<(), Error>>,
+    pub(crate) proxy: Proxy,
+}
+
+/// The header line that shows a token.
+pub(crate) fn shown(token: &Token) -> String {
+    let url = token.proxy_url((Ipv4Addr::LOCALHOST, 1).into());
+    let pair = url.strip_prefix("http://").unwrap().split('@').next().unwrap();
+    let pair = base64::engine::general_purpose::STANDARD.encode(pair);
+    format!("Proxy-Authorization: Basic {pair}\r\n")
 }
 
 impl World {
@@ -209,7 +227,7 @@ impl World {
             false => Box::new(Loopback),
         };
         let engine = Engine::new(
-            Box::new(Rules),
+            setup.judge.unwrap_or_else(|| Box::new(Rules)),
             Box::new(Arc::clone(&notes)),
             addresses,
             Box::new(Resolver::with_config_in_test(ResolverConfig::from_parts(
@@ -218,12 +236,14 @@ impl World {
                 vec![server],
             ))),
             setup.limits,
-        );
+        )
+        .with_strictness(setup.strictness);
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let (stop, stopped) = watch::channel(false);
         let token = Token::fresh().unwrap();
-        let (proxy, shown) = (Proxy::with_engine_in_test(engine), token.clone());
+        let (proxy, shown) = (Proxy::with_engine(engine), token.clone());
+        let again = proxy.clone();
         let begun = Begun::default();
         if !setup.before_it_begins {
             begun.begin();
@@ -232,7 +252,7 @@ impl World {
         let served = tokio::spawn(async move {
             proxy.serve(listener, Principal::Agent, shown, begins, stopped).await
         });
-        Self { port, token, notes, begun, stop, served }
+        Self { port, token, notes, begun, stop, served, proxy: again }
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {
@@ -241,10 +261,7 @@ impl World {
 
     /// The header line that shows the token.
     pub(crate) fn authorization(&self) -> String {
-        let url = self.token.proxy_url(1);
-        let pair = url.strip_prefix("http://").unwrap().split('@').next().unwrap();
-        let pair = base64::engine::general_purpose::STANDARD.encode(pair);
-        format!("Proxy-Authorization: Basic {pair}\r\n")
+        shown(&self.token)
     }
 
     /// Sends a CONNECT with the token and gives the connection and the answer's head.
@@ -262,6 +279,21 @@ impl World {
         stream.write_all(bytes.as_ref()).await.unwrap();
         read_all(&mut stream).await
     }
+}
+
+/// What a client of TLS would send first to this host.
+pub(crate) fn hello(host: &str) -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let name = rustls::pki_types::ServerName::try_from(host.to_owned()).unwrap();
+    let mut connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut bytes = Vec::new();
+    connection.write_tls(&mut bytes).unwrap();
+    bytes
 }
 
 /// Reads up to an empty line, and not a byte more.

@@ -1,6 +1,7 @@
 //! The token that a peer must show.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,16 +36,25 @@ impl Token {
         Ok(Self(text))
     }
 
-    /// The value for `HTTPS_PROXY`: `http://ringfence:<token>@127.0.0.1:<port>`.
+    /// The value for `HTTPS_PROXY`: `http://ringfence:<token>@<address>`.
     #[must_use]
-    pub fn proxy_url(&self, port: u16) -> String {
-        format!("http://ringfence:{}@127.0.0.1:{port}", self.0)
+    pub fn proxy_url(&self, at: SocketAddr) -> String {
+        format!("http://ringfence:{}@{at}", self.0)
+    }
+
+    /// One that was made elsewhere.
+    pub(crate) fn given(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.0
     }
 
     /// The same for a user of another name.
     #[must_use]
-    pub fn proxy_url_as(&self, user: &str, port: u16) -> String {
-        format!("http://{user}:{}@127.0.0.1:{port}", self.0)
+    pub fn proxy_url_as(&self, user: &str, at: SocketAddr) -> String {
+        format!("http://{user}:{}@{at}", self.0)
     }
 
     /// What a password file is made of.

@@ -1,12 +1,14 @@
 //! A tunnel: the ClientHello is judged before a byte goes out, then bytes are copied both ways.
 
 use std::cell::RefCell;
+use std::fmt::Display;
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use ringfence_bundle::Host;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -22,9 +24,37 @@ const CHUNK: usize = 64 * 1024;
 /// refused and not cut off.
 pub(crate) const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
+/// The client's end of a tunnel.
+pub(crate) trait Client: AsyncRead + AsyncWrite + Unpin + Send {
+    /// Copies until both sides have ended or one fails. What is held goes first.
+    fn relay(
+        &mut self,
+        held: Vec<u8>,
+        server: &mut TcpStream,
+        traffic: &Traffic,
+    ) -> impl Future<Output = Result<(), Broken>> + Send;
+
+    /// Lets the client see that the tunnel was cut, and did not end.
+    fn abort(&mut self);
+}
+
+/// Why copying stopped before both sides had ended.
+pub(crate) struct Broken {
+    pub(crate) reason: String,
+    /// The side that was being read when its connection broke: what was still to come from it is lost.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// Whose bytes are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lost {
+    Client,
+    Server,
+}
+
 /// Runs a tunnel to its end and records it. `early` is what came behind the CONNECT request.
-pub(crate) async fn run(
-    mut client: TcpStream,
+pub(crate) async fn run<C: Client>(
+    client: &mut C,
     early: BytesMut,
     mut server: TcpStream,
     permit: Permit,
@@ -32,23 +62,45 @@ pub(crate) async fn run(
 ) {
     let traffic = Arc::clone(permit.traffic());
     let moving = async {
-        // On the heap, and gone once the tunnel is open.
-        let opening = Box::pin(open(&mut client, early, &mut server, &permit, limits));
-        match opening.await {
-            Ok(held) => relay(&mut client, held, &mut server, &traffic).await,
-            Err(refused) => {
-                if refused.tls {
-                    let _ = client.write_all(&ACCESS_DENIED).await;
+        let held = if permit.is_opaque() {
+            early.into()
+        } else {
+            // On the heap, and gone once the tunnel is open.
+            let opening = Box::pin(open(client, early, &mut server, &permit, limits));
+            match opening.await {
+                Ok(held) => held,
+                Err(refused) => {
+                    if refused.tls {
+                        let _ = client.write_all(&ACCESS_DENIED).await;
+                        let _ = client.shutdown().await;
+                    } else {
+                        client.abort();
+                    }
+                    return refused.reason;
                 }
-                refused.reason
+            }
+        };
+        match client.relay(held, &mut server, &traffic).await {
+            Ok(()) => "closed".to_owned(),
+            Err(broken) => {
+                // So that the other side does not take what came for all there was.
+                match broken.lost {
+                    Some(Lost::Client) => drop(server.set_zero_linger()),
+                    Some(Lost::Server) => client.abort(),
+                    None => {}
+                }
+                broken.reason
             }
         }
     };
-    let reason = tokio::select! {
-        reason = moving => reason,
-        () = traffic.idle_for(limits.idle) => format!("idle for {} s", limits.idle.as_secs()),
-        () = sleep(limits.total) => format!("open for {} s", limits.total.as_secs()),
+    let (reason, cut) = tokio::select! {
+        reason = moving => (reason, false),
+        () = traffic.idle_for(limits.idle) => (format!("idle for {} s", limits.idle.as_secs()), true),
+        () = sleep(limits.total) => (format!("open for {} s", limits.total.as_secs()), true),
     };
+    if cut {
+        client.abort();
+    }
     permit.close(&reason);
 }
 
@@ -68,7 +120,7 @@ impl Refused {
 /// Lets the hello through, and the second one where the server asks for it: it too is sent in the
 /// clear and could name another host. Gives what the client has sent since.
 async fn open(
-    client: &mut TcpStream,
+    client: &mut (impl AsyncRead + AsyncWrite + Unpin),
     early: BytesMut,
     server: &mut TcpStream,
     permit: &Permit,
@@ -98,7 +150,7 @@ async fn open(
 /// Holds what the client sends until its hello is whole, and judges it. Gives the bytes up to the
 /// hello's end, and those behind it.
 pub(crate) async fn hold(
-    client: &mut TcpStream,
+    client: &mut (impl AsyncRead + Unpin),
     mut reader: HelloReader,
     early: &[u8],
     host: &Host,
@@ -155,38 +207,82 @@ fn judge(hello: &Hello, host: &Host) -> Result<(), String> {
     }
 }
 
-/// Copies until both sides have ended or one fails. Says which. What is held goes first.
-pub(crate) async fn relay(
-    client: &mut TcpStream,
-    held: Vec<u8>,
-    server: &mut TcpStream,
-    traffic: &Traffic,
-) -> String {
-    let (client_reads, client_writes) = client.split();
-    let (server_reads, server_writes) = server.split();
-    let up = pump(client_reads, server_writes, held, |bytes| traffic.add_sent(bytes));
-    let down = pump(server_reads, client_writes, Vec::new(), |bytes| traffic.add_received(bytes));
-    let both =
-        tokio::try_join!(async { up.await.map_err(|end| end.named("client", "server")) }, async {
-            down.await.map_err(|end| end.named("server", "client"))
-        },);
-    match both {
-        Ok(_) => "closed".to_owned(),
-        Err(reason) => reason,
+impl Client for TcpStream {
+    async fn relay(
+        &mut self,
+        held: Vec<u8>,
+        server: &mut TcpStream,
+        traffic: &Traffic,
+    ) -> Result<(), Broken> {
+        let (client_reads, client_writes) = self.split();
+        let (server_reads, server_writes) = server.split();
+        let up = pump(client_reads, server_writes, held, |bytes| traffic.add_sent(bytes));
+        let down =
+            pump(server_reads, client_writes, Vec::new(), |bytes| traffic.add_received(bytes));
+        let up = async { up.await.map_err(Side::up) };
+        let down = async { down.await.map_err(Side::down) };
+        both(up, down).await
+    }
+
+    fn abort(&mut self) {
+        let _ = self.set_zero_linger();
     }
 }
 
-/// Which side of a pump failed.
-enum Failed {
+/// Runs both directions to their ends. A server that takes no more may still have an answer to give,
+/// so that direction is let end by itself.
+pub(crate) async fn both(
+    up: impl Future<Output = Result<(), Broken>>,
+    down: impl Future<Output = Result<(), Broken>>,
+) -> Result<(), Broken> {
+    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
+    let first = tokio::select! {
+        ended = &mut up => match ended {
+            Ok(()) => return down.await,
+            Err(broken) if broken.lost.is_some() => return Err(broken),
+            Err(broken) => broken,
+        },
+        ended = &mut down => {
+            ended?;
+            return up.await;
+        }
+    };
+    let lost = down.await.err().and_then(|broken| broken.lost);
+    Err(Broken { lost, ..first })
+}
+
+impl Broken {
+    /// The client's connection.
+    pub(crate) fn client(error: impl Display, lost: bool) -> Self {
+        Self { reason: format!("client: {error}"), lost: lost.then_some(Lost::Client) }
+    }
+
+    /// The server's.
+    pub(crate) fn server(error: impl Display, lost: bool) -> Self {
+        Self { reason: format!("server: {error}"), lost: lost.then_some(Lost::Server) }
+    }
+}
+
+/// Which end of a pump failed.
+pub(crate) enum Side {
     Reading(io::Error),
     Writing(io::Error),
 }
 
-impl Failed {
-    fn named(self, reader: &str, writer: &str) -> String {
+impl Side {
+    /// Of the direction from the client to the server.
+    pub(crate) fn up(self) -> Broken {
         match self {
-            Self::Reading(error) => format!("{reader}: {error}"),
-            Self::Writing(error) => format!("{writer}: {error}"),
+            Self::Reading(error) => Broken::client(error, true),
+            Self::Writing(error) => Broken::server(error, false),
+        }
+    }
+
+    /// Of the other.
+    fn down(self) -> Broken {
+        match self {
+            Self::Reading(error) => Broken::server(error, true),
+            Self::Writing(error) => Broken::client(error, false),
         }
     }
 }
@@ -194,7 +290,7 @@ impl Failed {
 thread_local! {
     /// Every tunnel of a thread reads into the same buffer and writes out of it at once, so that a
     /// tunnel at rest holds no buffer at all.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; CHUNK].into_boxed_slice());
+    pub(crate) static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; CHUNK].into_boxed_slice());
 }
 
 /// Moves one direction to its end, then passes the end on. `rest` goes first. At most one chunk waits
@@ -204,17 +300,17 @@ async fn pump(
     mut writer: WriteHalf<'_>,
     mut rest: Vec<u8>,
     count: impl Fn(usize),
-) -> Result<(), Failed> {
+) -> Result<(), Side> {
     loop {
         write_out(&writer, &rest, &count).await?;
         rest = Vec::new();
         tokio::task::coop::consume_budget().await;
-        reader.readable().await.map_err(Failed::Reading)?;
+        reader.readable().await.map_err(Side::Reading)?;
         let ended = SCRATCH.with_borrow_mut(|scratch| {
             let read = match reader.try_read(scratch) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(Failed::Reading(error)),
+                Err(error) => return Err(Side::Reading(error)),
             };
             let written = try_write(&writer, &scratch[..read], &count)?;
             rest.extend_from_slice(&scratch[written..read]);
@@ -228,24 +324,20 @@ async fn pump(
     }
 }
 
-async fn write_out(
+pub(crate) async fn write_out(
     writer: &WriteHalf<'_>,
     mut bytes: &[u8],
     count: &impl Fn(usize),
-) -> Result<(), Failed> {
+) -> Result<(), Side> {
     while !bytes.is_empty() {
-        writer.writable().await.map_err(Failed::Writing)?;
+        writer.writable().await.map_err(Side::Writing)?;
         bytes = &bytes[try_write(writer, bytes, count)?..];
     }
     Ok(())
 }
 
 /// Writes what the socket takes now, perhaps nothing.
-fn try_write(
-    writer: &WriteHalf<'_>,
-    bytes: &[u8],
-    count: &impl Fn(usize),
-) -> Result<usize, Failed> {
+fn try_write(writer: &WriteHalf<'_>, bytes: &[u8], count: &impl Fn(usize)) -> Result<usize, Side> {
     if bytes.is_empty() {
         return Ok(0);
     }
@@ -255,6 +347,6 @@ fn try_write(
             Ok(written)
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-        Err(error) => Err(Failed::Writing(error)),
+        Err(error) => Err(Side::Writing(error)),
     }
 }

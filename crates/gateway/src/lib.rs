@@ -52,6 +52,7 @@ pub use error::{Error, Refusal};
 pub use fate::{Fate, Told};
 pub use offer::{Offer, Unfit};
 pub use selection::Selection;
+pub use serve::At;
 pub use signin::{Desk, Login, LoginError, Say, SignedOut, sign_out};
 pub use stop::{Halt, Stop};
 

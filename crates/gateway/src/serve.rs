@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ringfence_mcp::{Carrier, DoorBody, DoorOptions, HttpDoor, HttpRefusal, route};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -35,13 +37,11 @@ impl Gateway {
     /// When the listener cannot be used.
     pub async fn serve(
         self: Arc<Self>,
-        listener: TcpListener,
+        at: At,
         mut stop: tokio::sync::watch::Receiver<bool>,
     ) -> std::io::Result<()> {
-        listener.set_nonblocking(true)?;
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        let port = listener.local_addr()?.port();
-        let doors = Arc::new(self.doors(port));
+        let (listener, options) = at.open()?;
+        let doors = Arc::new(self.doors(&options));
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
         let stopped = async move {
@@ -85,8 +85,7 @@ impl Gateway {
         Ok(())
     }
 
-    fn doors(self: &Arc<Self>, port: u16) -> BTreeMap<String, HttpDoor> {
-        let options = DoorOptions::loopback(port);
+    fn doors(self: &Arc<Self>, options: &DoorOptions) -> BTreeMap<String, HttpDoor> {
         let door = |backend| HttpDoor::with(backend, options.clone());
         let mut doors: BTreeMap<_, _> = self
             .servers
@@ -105,17 +104,63 @@ impl Gateway {
     }
 }
 
+/// Where the agent's doors are.
+#[derive(Debug)]
+pub enum At {
+    /// On a loopback port.
+    Loopback(TcpListener),
+    /// On a socket to which a sidecar passes what comes to this address of its own.
+    Relayed(UnixListener, SocketAddr),
+}
+
+enum Listener {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+/// A connection of either kind.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+impl At {
+    fn open(self) -> std::io::Result<(Listener, DoorOptions)> {
+        match self {
+            Self::Loopback(listener) => {
+                listener.set_nonblocking(true)?;
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                let port = listener.local_addr()?.port();
+                Ok((Listener::Tcp(listener), DoorOptions::loopback(port)))
+            }
+            Self::Relayed(listener, address) => {
+                listener.set_nonblocking(true)?;
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                Ok((Listener::Unix(listener), DoorOptions::at(vec![address.to_string()])))
+            }
+        }
+    }
+}
+
+impl Listener {
+    async fn accept(&self) -> std::io::Result<Box<dyn Stream>> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // Small messages go at once; where that cannot be had they go a little later.
+                let _ = stream.set_nodelay(true);
+                Ok(Box::new(stream))
+            }
+            Self::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+        }
+    }
+}
+
 async fn accept(
-    listener: &tokio::net::TcpListener,
+    listener: &Listener,
     places: &Arc<Semaphore>,
-) -> Option<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(Box<dyn Stream>, tokio::sync::OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => {
-            // Small messages go at once; where that cannot be had they go a little later.
-            let _ = stream.set_nodelay(true);
-            Some((stream, place))
-        }
+        Ok(stream) => Some((stream, place)),
         Err(_) => {
             // Out of descriptors, most likely: some will come free.
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ringfence_bundle::{Diagnostic, Isolation, Manifest, OnTimeout, floor, parse_usd};
+use ringfence_bundle::{
+    Diagnostic, HostRule, Isolation, Manifest, OnTimeout, Transport, floor, parse_usd,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::error::finding;
@@ -36,6 +38,8 @@ pub struct Ceilings {
     pub require_pinned_tools: Option<bool>,
     /// Whether generated code may run.
     pub allow_execute: Option<bool>,
+    /// Whether a host may be declared `opaque`.
+    pub allow_opaque: Option<bool>,
 }
 
 /// The spending caps of a run: for each, the lower of machine and bundle. Decimal USD.
@@ -95,6 +99,12 @@ impl Ruleset {
         self.wire().ceilings.allow_execute != Some(false)
     }
 
+    /// Whether a host may be declared `opaque`.
+    #[must_use]
+    pub fn may_be_opaque(&self) -> bool {
+        self.wire().ceilings.allow_opaque != Some(false)
+    }
+
     /// Whether a decision signed with this key counts.
     #[must_use]
     pub fn is_approver(&self, key: &str) -> bool {
@@ -148,6 +158,19 @@ pub(crate) fn credentials(patterns: &[String]) -> Result<List, String> {
     patterns.iter().map(parse).collect::<Result<_, _>>().map(List::new)
 }
 
+/// Every host that is declared `opaque`, and the table it stands in.
+fn opaque_hosts(manifest: &Manifest) -> Vec<(String, &HostRule)> {
+    let agent = manifest.sandbox.network.allowed_hosts.iter();
+    let agent = agent.map(|rule| ("[sandbox.network]".to_owned(), rule));
+    let servers = manifest.servers.iter().flat_map(|(id, server)| match &server.transport {
+        Transport::Stdio { allowed_hosts, .. } => {
+            allowed_hosts.iter().map(|rule| (format!("[servers.{id}]"), rule)).collect()
+        }
+        Transport::Http { .. } => Vec::new(),
+    });
+    agent.chain(servers).filter(|(_, rule)| rule.opaque).collect()
+}
+
 /// Everything that the manifest asks for beyond a ceiling.
 pub(crate) fn findings(machine: &MachinePolicy, manifest: &Manifest) -> Vec<Diagnostic> {
     let mut found = Vec::new();
@@ -181,6 +204,15 @@ pub(crate) fn findings(machine: &MachinePolicy, manifest: &Manifest) -> Vec<Diag
             "[approvals] on_timeout = \"proceed\"".to_owned(),
             "write on_timeout = \"deny\" or \"abort\"",
         );
+    }
+    if limits.allow_opaque == Some(false) {
+        for (owner, rule) in opaque_hosts(manifest) {
+            exceed(
+                "allow_opaque",
+                format!("{owner} allowed_hosts = [{{ host = \"{rule}\", opaque = true }}]"),
+                "take `opaque` out, or have the machine's owner allow it",
+            );
+        }
     }
     if let Some(keys) = &limits.approver_keys {
         let asked = manifest.approvals.notify.iter().flat_map(|notify| &notify.approver_keys);

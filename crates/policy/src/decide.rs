@@ -122,6 +122,23 @@ impl Ruleset {
         }
     }
 
+    /// Whether what goes through a tunnel there is not looked at: the principal's own list says so of
+    /// this very host and port, and the machine lets it. It allows nothing by itself:
+    /// [`Ruleset::egress`] is asked first.
+    #[must_use]
+    pub fn is_opaque(&self, who: &Principal, host: &Host, port: u16) -> bool {
+        let declared = &self.wire().declared;
+        let rules = match who {
+            Principal::Agent if declared.egress == Egress::Restricted => &declared.allowed_hosts,
+            Principal::Agent => return false,
+            Principal::Server(id) => match declared.servers.get(id) {
+                Some(server) => &server.allowed_hosts,
+                None => return false,
+            },
+        };
+        self.may_be_opaque() && rules.iter().any(|rule| rule.opaque && rule.covers(host, port))
+    }
+
     /// May this principal have this secret? Asks the machine (and its `credentials` ceiling, for
     /// the agent), the bundle, and, for the agent, what `credentials` names.
     #[must_use]

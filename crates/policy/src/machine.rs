@@ -147,6 +147,7 @@ fn ceilings(table: &Table<'_>) -> Ceilings {
             .and_then(|value| texts(&value, |text| plain(text, "did:key:", "a did:key"))),
         require_pinned_tools: boolean("require_pinned_tools"),
         allow_execute: boolean("allow_execute"),
+        allow_opaque: boolean("allow_opaque"),
     }
 }
 

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::Ceilings;
 
 /// The format that this program writes, and the newest it reads.
-pub(crate) const VERSION: u32 = 1;
+/// 2: a host may be `opaque`, and the machine may refuse that.
+pub(crate) const VERSION: u32 = 2;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

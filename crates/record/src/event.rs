@@ -100,6 +100,21 @@ pub enum Event {
         /// Every attempt, or the one that was not as it must be.
         attempts: Vec<Attempt>,
     },
+    /// What a container's sandbox is made from; before it is tried.
+    SandboxImage {
+        /// `agent`.
+        principal: String,
+        /// As it is declared.
+        image: String,
+        /// The digest of the image's configuration, by which the container was made: `sha256:…`.
+        digest: String,
+        /// Its digest in the registry that it came from, where it came from one.
+        repository: Option<String>,
+        /// The engine's version.
+        engine: String,
+        /// The OCI runtime.
+        runtime: String,
+    },
     /// A process was released into its sandbox.
     SandboxStarted {
         /// `agent` or a server's name.

@@ -1,21 +1,26 @@
 //! The environment of a sandboxed process: composed from nothing.
 
 use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
 
 use ringfence_bundle::{Id, Manifest, SANDBOX_PATH};
 
 use crate::plan::GATE_PORT;
 
-/// What any process gets: a path, a language, and the one way out.
-pub(crate) fn base(proxy: &str) -> Vec<(OsString, OsString)> {
+/// What any process gets: a path, a language, and the one way out, which is at this address.
+pub(crate) fn base(proxy: &str, peer: IpAddr) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> =
         vec![("PATH".into(), SANDBOX_PATH.into()), ("LANG".into(), "C.UTF-8".into())];
     for name in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"]
     {
         env.push((name.into(), proxy.into()));
     }
+    let mut direct = String::from("127.0.0.1,localhost,::1");
+    if !peer.is_loopback() {
+        direct = format!("{direct},{peer}");
+    }
     for name in ["NO_PROXY", "no_proxy"] {
-        env.push((name.into(), "127.0.0.1,localhost,::1".into()));
+        env.push((name.into(), direct.clone().into()));
     }
     // Node.js honours the variables above only when told to.
     env.push(("NODE_USE_ENV_PROXY".into(), "1".into()));
@@ -23,12 +28,18 @@ pub(crate) fn base(proxy: &str) -> Vec<(OsString, OsString)> {
 }
 
 /// What the agent gets besides: the gates, and its terminal's type.
-pub(crate) fn agent(manifest: &Manifest, terminal: Option<&str>) -> Vec<(OsString, OsString)> {
+pub(crate) fn agent(
+    manifest: &Manifest,
+    peer: IpAddr,
+    terminal: Option<&str>,
+) -> Vec<(OsString, OsString)> {
+    let gate = SocketAddr::new(peer, GATE_PORT);
+    let url = |id: &Id| format!("http://{gate}/{id}/mcp");
     let mut env: Vec<(OsString, OsString)> =
-        manifest.servers.keys().map(|id| (id.url_variable().into(), gate_url(id).into())).collect();
+        manifest.servers.keys().map(|id| (id.url_variable().into(), url(id).into())).collect();
     if !env.is_empty() {
         // All of the selected servers as one, and a search over them.
-        let door = |path: &str| format!("http://127.0.0.1:{GATE_PORT}{path}").into();
+        let door = |path: &str| format!("http://{gate}{path}").into();
         env.push(("RINGFENCE_MCP_URL".into(), door("/mcp")));
         env.push(("RINGFENCE_MCP_COMPACT_URL".into(), door("/compact/mcp")));
     }
@@ -36,11 +47,6 @@ pub(crate) fn agent(manifest: &Manifest, terminal: Option<&str>) -> Vec<(OsStrin
         env.push(("TERM".into(), terminal.into()));
     }
     env
-}
-
-/// A server's address inside the sandbox.
-pub(crate) fn gate_url(server: &Id) -> String {
-    format!("http://127.0.0.1:{GATE_PORT}/{server}/mcp")
 }
 
 fn is_terminal_name(text: &str) -> bool {
@@ -53,6 +59,8 @@ mod tests {
     use super::{agent, is_terminal_name};
     use ringfence_bundle::Manifest;
 
+    const HERE: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     #[test]
     fn a_terminal_name_cannot_carry_anything_else() {
         assert!(is_terminal_name("xterm-256color"));
@@ -60,10 +68,10 @@ mod tests {
             assert!(!is_terminal_name(bad), "{bad}");
         }
         assert_eq!(
-            agent(&Manifest::default(), Some("xterm")),
+            agent(&Manifest::default(), HERE, Some("xterm")),
             vec![("TERM".into(), "xterm".into())]
         );
-        assert!(agent(&Manifest::default(), Some("x\n")).is_empty());
+        assert!(agent(&Manifest::default(), HERE, Some("x\n")).is_empty());
     }
 
     #[test]
@@ -71,7 +79,8 @@ mod tests {
         let text = "version = 1\n[servers.a-b]\ntype = \"http\"\nurl = \"https://a.example/mcp\"\n";
         let file = std::path::Path::new("ringfence.toml");
         let (manifest, _) = ringfence_bundle::parse_manifest(file, text, None).unwrap();
-        let names: Vec<_> = agent(&manifest, None).into_iter().map(|(name, _)| name).collect();
+        let names: Vec<_> =
+            agent(&manifest, HERE, None).into_iter().map(|(name, _)| name).collect();
         let known = ["RINGFENCE_MCP_A_B_URL", "RINGFENCE_MCP_URL", "RINGFENCE_MCP_COMPACT_URL"];
         assert_eq!(names, known.map(std::ffi::OsString::from));
     }

@@ -64,6 +64,22 @@ pub enum Error {
     /// No command was given and the manifest has none.
     #[error("nothing to run: the manifest has no `sandbox.command`, and none was given")]
     NoCommand,
+    /// A container needs an image, and the bundle names none.
+    #[error("the sandbox `{backend}` needs an image, and the bundle names none")]
+    NoImage {
+        /// The sandbox's name.
+        backend: &'static str,
+    },
+    /// Under lockdown the gate is the one place where servers are declared. Take the file away, or deny it
+    /// in `[policy.filesystem]`, which hides it.
+    #[error(
+        "{}: an agent program would find MCP servers there that are not the gate's: not under lockdown",
+        .path.display()
+    )]
+    Shadowed {
+        /// Relative to the project.
+        path: PathBuf,
+    },
     /// The machine's rules want every server's tools pinned. `ringfence lock --tools` pins them.
     #[error(
         "the tools of every server must be pinned, and those of {} are not: {rule}",
@@ -188,6 +204,7 @@ impl Error {
             | Self::Overtaken
             | Self::Unlockable(_)
             | Self::NoCommand
+            | Self::NoImage { .. }
             | Self::Variable { .. }
             | Self::Approval(
                 ringfence_approval::Error::Unknown(_) | ringfence_approval::Error::Settled { .. },
@@ -242,6 +259,7 @@ impl Error {
             | Self::UnpinnedTools { .. }
             | Self::NotAsked { refused: true, .. }
             | Self::Backend(_)
+            | Self::Shadowed { .. }
             | Self::HardLink { .. }
             | Self::Approval(
                 ringfence_approval::Error::Expired(_)
@@ -312,6 +330,10 @@ impl Error {
             Self::Egress(ringfence_egress::Error::Squid { next, .. }) => return *next,
             Self::Egress(ringfence_egress::Error::Rule(_)) => "ringfence policy explain",
             Self::NoCommand => "ringfence run -- <command>",
+            Self::NoImage { .. } => {
+                "write `image = \"name:tag\"` under [sandbox] in .ringfence/ringfence.toml"
+            }
+            Self::Shadowed { .. } => "remove it, or write it into `deny` under [policy.filesystem]",
             Self::UnpinnedTools { .. } | Self::Stopped => "ringfence lock --tools",
             Self::NoServers => "ringfence lock",
             Self::Overtaken => "ringfence trust",

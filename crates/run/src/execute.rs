@@ -1,6 +1,7 @@
 //! Carries out a plan: record, sandbox, proxy, gate, supervision, seal.
 
 use std::io::IsTerminal as _;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,20 +11,20 @@ use ringfence_egress::Begun;
 use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_policy::Principal;
 use ringfence_record::{Attempt, Event, Kind, Recorder, RunId};
-use ringfence_sandbox::{Doors, Exit, Prepared, Probe, Spec, Streams, native};
+use ringfence_sandbox::{Exit, Probe, Spec, Streams};
 use ringfence_secrets::{Resolver, SignIns};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::launch::Launching;
 use crate::live;
-use crate::plan::{Backend, GATE_PORT, PROXY_PORT};
+use crate::plan::{GATE_PORT, PROXY_PORT};
 use crate::proxy::{self, Way};
 use crate::rooms::{Counted, Rooms};
 use crate::session::Session;
 use crate::supervise::{Signals, supervise};
 use crate::terminal::{Front, Notice, Tty};
-use crate::{Error, Plan, approvals, environment, project, secrets as names};
+use crate::{Error, Plan, approvals, project, secrets as names, wall};
 
 /// What is told while a run goes on.
 pub trait Progress {
@@ -177,8 +178,8 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
     for (live, file) in &dead {
         let folder = run_dir(home, &live.run);
         proxy::sweep(&folder);
-        native::sweep(&folder)?;
-        if native::has_left(&folder) {
+        ringfence_sandbox::sweep_after_crash(&folder)?;
+        if ringfence_sandbox::has_left(&folder) {
             continue;
         }
         swept += 1;
@@ -213,14 +214,20 @@ async fn contained(
     // Whatever is declared can be called: a name without a value would be found out in the middle.
     secrets.check(&names::wanted(plan.manifest())).await?;
     let token = proxy.token(&Principal::Agent)?;
-    let mut env = environment::base(&proxy.url(&Principal::Agent, &token));
-    env.extend(environment::agent(plan.manifest(), std::env::var("TERM").ok().as_deref()));
+    // In a container it depends on where the sidecar will be.
+    let mut env = match plan.backend.is_container() {
+        true => Vec::new(),
+        false => wall::around(plan, &proxy, &token, Ipv4Addr::LOCALHOST.into()),
+    };
     for name in &plan.credentials {
         let value = secrets.resolve(&Principal::Agent, name).await?;
         env.push((name.as_str().into(), value.expose().into()));
     }
     // Only where somebody may be asked: a terminal that is shared is left alone otherwise.
-    let tty = (approvals::wanted(plan.manifest()) && ask == Ask::Here).then(Tty::open).flatten();
+    // An engine gives a container's terminal to us, and we carry it.
+    let wanted = approvals::wanted(plan.manifest()) && ask == Ask::Here
+        || plan.backend.is_container() && wall::on_terminal();
+    let tty = wanted.then(Tty::open).flatten();
     let front = Front::default();
     let near: Option<Arc<dyn Channel>> = match &tty {
         Some(_) => Some(Arc::new(front.clone())),
@@ -263,23 +270,15 @@ async fn contained(
         leases: None,
     });
 
-    let mut prepared: Box<dyn Prepared> = match plan.backend {
-        Backend::Native => Box::new(native::prepare(&spec)?),
-    };
-    let none = || Error::Backend("the sandbox handed out no listeners".into());
-    let (for_proxy, for_gate) = match prepared.doors().ok_or_else(none)? {
-        Doors::Inside(listeners) => {
-            let mut listeners = listeners.into_iter();
-            (listeners.next().ok_or_else(none)?, listeners.next().ok_or_else(none)?)
-        }
-        Doors::Sidecar(_) => return Err(none()),
-    };
+    let mut prepared = wall::stand(plan, run, recorder, &spec).await?;
+    let none = || Error::Backend("the sandbox handed out no doors".into());
+    let doors = prepared.doors().ok_or_else(none)?;
     let begun = Begun::default();
-    let serving = tokio::spawn({
-        let (proxy, begun, stopped) = (proxy.clone(), begun.clone(), stopped.clone());
-        async move { proxy.serve(for_proxy, Principal::Agent, token, begun, stopped).await }
-    });
-    let gating = tokio::spawn(Arc::clone(&gateway).serve(for_gate, stopped));
+    let mut way = wall::Way::open(plan, &proxy, doors, token, &begun, &stopped).await?;
+    if let Some(address) = way.peer() {
+        prepared.equip(wall::around(plan, &proxy, way.token(), address));
+    }
+    let gating = tokio::spawn(Arc::clone(&gateway).serve(way.gate().ok_or_else(none)?, stopped));
     let ended = async {
         probed(recorder, "agent", prepared.probe().await)?;
         let _ = recorder.commit(Event::SandboxStarted { principal: "agent".into() }).await?;
@@ -290,18 +289,23 @@ async fn contained(
                 detail: Some("before it began".into()),
             });
         }
-        if plan.reviewed {
+        if plan.reviewed && !plan.backend.is_container() {
             plan.prove(&Who::Agent, &plan.program)?;
         }
         progress.released(&mode(plan));
         begun.begin();
+        way.go().await?;
         let mut running = prepared.release().await?;
         if let Some(tty) = tty {
             let io = |source| Error::Io { path: PathBuf::from("/dev/tty"), source };
             front.start(tty, running.take_terminal()).map_err(io)?;
         }
         tokio::select! {
-            ended = supervise(plan, recorder, running.as_mut(), &mut signals, &halt) => ended,
+            biased;
+            lost = way.lost() => Err(lost),
+            ended = supervise(plan, recorder, running.as_mut(), &mut signals, &halt) => {
+                way.explain(ended?).await
+            }
             never = told(&halt, progress) => match never {},
             reason = proxy.failed() => {
                 running.kill();
@@ -315,7 +319,7 @@ async fn contained(
     front.end();
     // Nobody listens any more only when the run is over already.
     let _ = stop.send(true);
-    let _ = tokio::join!(serving, gating);
+    let _ = tokio::join!(way.closed(), gating);
     servers.none().await;
     proxy.close().await;
     rooms.close().await;

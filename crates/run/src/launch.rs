@@ -151,7 +151,8 @@ impl Launching {
         };
         let program = program(&self.plan, server)?;
         let who = Principal::Server(server.clone());
-        let mut full = environment::base(&self.proxy.url(&who, token));
+        let at = std::net::Ipv4Addr::LOCALHOST.into();
+        let mut full = environment::base(&self.proxy.url(&who, token, at), at);
         let mut values = BTreeMap::new();
         for (name, template) in env {
             for reference in template.references() {

@@ -20,6 +20,7 @@ mod stderr;
 mod summary;
 mod supervise;
 mod terminal;
+mod wall;
 mod webhook;
 
 pub use ask::{Asked, Field, How, Inquiry, Moved, Piece, Unfit, What, moved};

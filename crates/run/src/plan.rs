@@ -12,7 +12,7 @@ use ringfence_bundle::{
     resolve_program,
 };
 use ringfence_policy::{FsScopes, MachinePolicy, Ruleset};
-use ringfence_sandbox::{Limits, Mount, native};
+use ringfence_sandbox::{Limits, Mount, Rule, native};
 use ringfence_secrets::Chain;
 use ringfence_trust::{Store, TrustedBundle};
 
@@ -58,14 +58,29 @@ pub struct Request {
 pub enum Backend {
     /// Namespaces, Landlock, seccomp.
     Native,
+    /// A container whose one peer is a sidecar.
+    Docker,
+    /// The same, and nothing passes that cannot be told: no literal address, nothing but TLS, no server
+    /// whose tools are not pinned, no MCP configuration beside the gate's.
+    Lockdown,
 }
 
+/// OCI runtimes that put a kernel of its own under a container.
+const OWN_KERNEL: [&str; 5] = ["kata", "kata-runtime", "kata-qemu", "kata-clh", "kata-fc"];
+
 impl Backend {
-    /// What it is worth.
+    /// Every one, weakest first.
+    pub const ALL: [Self; 3] = [Self::Native, Self::Docker, Self::Lockdown];
+
+    /// What it is worth, under this OCI runtime where it has one.
     #[must_use]
-    pub fn isolation(self) -> Isolation {
+    pub fn isolation(self, runtime: Option<&str>) -> Isolation {
         match self {
             Self::Native => Isolation::Network,
+            Self::Docker | Self::Lockdown => match runtime {
+                Some(runtime) if OWN_KERNEL.contains(&runtime) => Isolation::Kernel,
+                _ => Isolation::Network,
+            },
         }
     }
 
@@ -74,7 +89,26 @@ impl Backend {
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
+            Self::Docker => "docker",
+            Self::Lockdown => "lockdown",
         }
+    }
+
+    /// Whether the agent's programs are an image's, and not this machine's.
+    #[must_use]
+    pub fn is_container(self) -> bool {
+        matches!(self, Self::Docker | Self::Lockdown)
+    }
+
+    fn named(name: &str) -> Result<Self, Error> {
+        let known = Self::ALL.map(Self::name);
+        Self::ALL.into_iter().find(|backend| backend.name() == name).ok_or_else(|| {
+            Error::Backend(format!(
+                "there is no sandbox `{}` in this version; there are: {}",
+                name.escape_debug(),
+                known.join(", ")
+            ))
+        })
     }
 }
 
@@ -113,11 +147,25 @@ impl Plan {
     /// # Errors
     /// [`Error`]: the bundle, trust, policy, program, project or backend refuse.
     pub fn build(request: &Request) -> Result<Self, Error> {
-        // What a person typed is theirs; what the manifest names was reviewed.
-        let whose = if request.command.is_empty() { Whose::All } else { Whose::Servers };
-        let program = |manifest: &Manifest, project: &Path| command(request, manifest, project);
+        let contained = match request.backend.as_deref() {
+            Some(name) => Backend::named(name)?.is_container(),
+            None => false,
+        };
+        // What a person typed is theirs; what the manifest names was reviewed. Programs of an image are
+        // the image's, whose digest is recorded.
+        let whose =
+            if request.command.is_empty() && !contained { Whose::All } else { Whose::Servers };
+        let program = |manifest: &Manifest, project: &Path| {
+            if contained { words(request, manifest) } else { command(request, manifest, project) }
+        };
         let plan = Self::assemble(request, whose, program)?;
         pinned(&plan)?;
+        if plan.backend.is_container() && plan.image().is_none() {
+            return Err(Error::NoImage { backend: plan.backend.name() });
+        }
+        if plan.backend == Backend::Lockdown {
+            lockdown(&plan)?;
+        }
         Ok(plan)
     }
 
@@ -158,7 +206,8 @@ impl Plan {
         let machine = MachinePolicy::load(&request.home)?;
         let manifest = &bundle.snapshot().manifest;
         let ruleset = Ruleset::compile(&machine, manifest)?;
-        let backend = backend(request.backend.as_deref(), ruleset.required_isolation())?;
+        let runtime = manifest.sandbox.runtime.as_deref();
+        let backend = backend(request.backend.as_deref(), ruleset.required_isolation(), runtime)?;
         let project = bundle.snapshot().project.clone();
         // Rules that keep something shut are held against where it really is.
         let home = real(&request.home);
@@ -252,10 +301,45 @@ impl Plan {
         Ok(self.bundle.prove_program(who, &program.file, self.search.as_deref())?)
     }
 
+    /// The image that a container is made from.
+    pub(crate) fn image(&self) -> Option<&str> {
+        self.manifest().sandbox.image.as_deref()
+    }
+
     /// Who keeps each limit here.
     pub(crate) fn keepers(&self) -> Vec<(&'static str, ringfence_sandbox::Keeper)> {
-        native::keepers(&self.limits)
+        let mut keepers = native::keepers(&self.limits);
+        if self.backend.is_container() {
+            // By the container, or it is not started.
+            for (name, keeper) in &mut keepers {
+                if *name != "duration" {
+                    *keeper = ringfence_sandbox::Keeper::Enforced;
+                }
+            }
+        }
+        keepers
     }
+}
+
+/// What a run under lockdown is not started with: servers whose tools nobody pinned, and configurations in
+/// the project by which an agent program would find servers that are not the gate's.
+fn lockdown(plan: &Plan) -> Result<(), Error> {
+    let ids = plan.manifest().servers.keys();
+    let unpinned = ids.filter(|id| plan.bundle.snapshot().tool_pins(id).is_none());
+    let servers: Vec<_> = unpinned.map(ToString::to_string).collect();
+    if !servers.is_empty() {
+        return Err(Error::UnpinnedTools { servers, rule: "the sandbox `lockdown`".into() });
+    }
+    let masked = |path: &Path| {
+        plan.mounts.iter().any(|mount| mount.rule == Rule::Masked && path.starts_with(&mount.path))
+    };
+    for path in ringfence_adapters::mcp_files() {
+        let path = Path::new(path);
+        if plan.project().join(path).symlink_metadata().is_ok() && !masked(path) {
+            return Err(Error::Shadowed { path: path.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// Where the machine wants every server's tools pinned, they are.
@@ -277,23 +361,21 @@ fn pinned(plan: &Plan) -> Result<(), Error> {
 }
 
 /// The weakest backend that is strong enough, or the named one if it is.
-fn backend(named: Option<&str>, required: Isolation) -> Result<Backend, Error> {
-    let backend = match named {
-        None | Some("native") => Backend::Native,
-        Some(other) => {
-            return Err(Error::Backend(format!(
-                "there is no sandbox `{}` in this version; there is: native",
-                other.escape_debug()
-            )));
-        }
-    };
-    if backend.isolation() < required {
+fn backend(
+    named: Option<&str>,
+    required: Isolation,
+    runtime: Option<&str>,
+) -> Result<Backend, Error> {
+    let backend = named.map_or(Ok(Backend::Native), Backend::named)?;
+    let given = backend.isolation(runtime);
+    if given < required {
         return Err(Error::Backend(format!(
             "this run needs `{}` isolation, and the {} sandbox gives `{}`; nothing weaker is used in \
-             its place, and no stronger sandbox is in this version",
+             its place. A kernel of its own is to be had with `--sandbox docker` and `[sandbox] \
+             runtime = \"kata\"`, where the engine has it",
             level(required),
             backend.name(),
-            level(backend.isolation()),
+            level(given),
         )));
     }
     Ok(backend)
@@ -339,6 +421,14 @@ fn separate(project: &Path, home: &Path, user_home: &Path) -> Result<(), Error> 
         }
     }
     Ok(())
+}
+
+/// The command as it is: its program is looked up in the image.
+fn words(request: &Request, manifest: &Manifest) -> Result<Program, Error> {
+    let words =
+        if request.command.is_empty() { &manifest.sandbox.command } else { &request.command };
+    let name = words.first().ok_or(Error::NoCommand)?;
+    Ok(Program { file: name.into(), args: words.clone() })
 }
 
 fn command(request: &Request, manifest: &Manifest, project: &Path) -> Result<Program, Error> {

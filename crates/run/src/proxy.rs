@@ -1,6 +1,6 @@
 //! The one way out of a run's sandboxes: the built-in proxy or Squid, as the manifest has it.
 
-use std::net::TcpListener;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,6 +58,10 @@ impl Way {
     pub(crate) async fn open(plan: &Plan, run: &RunId, recorder: &Recorder) -> Result<Self, Error> {
         match plan.engine() {
             Engine::Builtin => Self::builtin(plan, recorder),
+            Engine::Squid if plan.backend.is_container() => Err(Error::Backend(
+                "engine = \"squid\": the proxy beside a container is the built-in one; use `--sandbox native`"
+                    .into(),
+            )),
             Engine::Squid => Self::squid(plan, run, recorder).await,
         }
     }
@@ -106,6 +110,14 @@ impl Way {
         Ok(Self::Squid(Arc::new(Kept { squid, note: path })))
     }
 
+    /// The built-in proxy, where it is that.
+    pub(crate) fn of_ours(&self) -> Option<&Proxy> {
+        match self {
+            Self::Builtin(proxy) => Some(proxy),
+            Self::Squid(_) => None,
+        }
+    }
+
     /// The token that this principal is to show.
     pub(crate) fn token(&self, who: &Principal) -> Result<Token, ringfence_egress::Error> {
         match self {
@@ -115,11 +127,12 @@ impl Way {
     }
 
     /// The address of the proxy inside a sandbox, with the token.
-    pub(crate) fn url(&self, who: &Principal, token: &Token) -> String {
+    pub(crate) fn url(&self, who: &Principal, token: &Token, peer: IpAddr) -> String {
+        let at = SocketAddr::new(peer, PROXY_PORT);
         match self {
-            Self::Builtin(_) => token.proxy_url(PROXY_PORT),
+            Self::Builtin(_) => token.proxy_url(at),
             // Squid knows its clients by their names.
-            Self::Squid(_) => token.proxy_url_as(&who.to_string(), PROXY_PORT),
+            Self::Squid(_) => token.proxy_url_as(&who.to_string(), at),
         }
     }
 

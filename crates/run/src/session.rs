@@ -6,7 +6,6 @@ use std::sync::Arc;
 use ringfence_gateway::{Parts, Stop};
 use ringfence_identity::{Did, Signer};
 use ringfence_record::{Event, Kind, MachineLog, Recorder, RunId};
-use ringfence_sandbox::native;
 use ringfence_secrets::{Resolver, SignIns};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
@@ -94,8 +93,8 @@ impl Session {
         // placeholders; another run may still do.
         let own = run_dir(&home, &run);
         proxy::sweep(&own);
-        let _ = native::sweep(&own);
-        if native::has_left(&own) {
+        let _ = ringfence_sandbox::sweep(&own);
+        if ringfence_sandbox::has_left(&own) {
             lease.leave()
         } else {
             drop(lease)

@@ -1,5 +1,6 @@
 //! What every kind of wall gives to whoever supervises it.
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -37,6 +38,10 @@ pub struct Sidecar {
 pub trait Prepared: Send {
     /// The ways out; taken once.
     fn doors(&mut self) -> Option<Doors>;
+
+    /// Adds to the environment of the process: what depends on where the doors are, where that is not
+    /// known beforehand ([`Doors::Sidecar`]).
+    fn equip(&mut self, _more: Vec<(OsString, OsString)>) {}
 
     /// Tries the sandbox from inside, as confined as the process will be. The doors must be served
     /// meanwhile: the positive control is an answer of the proxy.

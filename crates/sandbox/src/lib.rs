@@ -2,12 +2,14 @@
 #![deny(unsafe_code)]
 
 mod backend;
+pub mod docker;
 mod error;
 mod ground;
 mod hints;
 mod inside;
 pub mod native;
 mod spec;
+mod sweep;
 mod sys;
 
 pub use backend::{Boxed, Doors, Prepared, Running, Sidecar};
@@ -19,3 +21,4 @@ pub fn dies_with_us(command: &mut std::process::Command) {
 }
 
 pub use spec::{Exit, Keeper, Limits, Missing, Mount, Probe, Rule, Spec, Streams, Usage};
+pub use sweep::{has_left, sweep, sweep_after_crash};

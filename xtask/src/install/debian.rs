@@ -1,5 +1,6 @@
 //! Debian packages that are installed into the system.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::sh::{Result, command, heading, quiet, run};
@@ -22,6 +23,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("socat", "srt needs it"),
     ("dbus", "a session bus for the keychain"),
     ("gnome-keyring", "a real Secret Service, in cases about the keychain"),
+    ("iptables", "a Docker engine's own networks"),
+    ("nftables", "looking that the machine's own tables stay as they are"),
+    ("squid", "the proxy that a team may require in place of the built-in one"),
 ];
 
 /// The version of an installed package.
@@ -83,6 +87,35 @@ pub(super) fn install() -> Result {
     };
     let mut install = vec!["install", "--no-install-recommends"];
     install.extend(&missing);
-    // The list of packages may be missing or old: fetch it once, then try again.
-    apt(prefix, &install).or_else(|_| update().and_then(|()| apt(prefix, &install)))
+    without_services(prefix, &missing, || {
+        // The list of packages may be missing or old: fetch it once, then try again.
+        apt(prefix, &install).or_else(|_| update().and_then(|()| apt(prefix, &install)))
+    })
+}
+
+/// Services of packages in the list above.
+const SERVICES: &[&str] = &["squid.service"];
+
+/// Installs, and has no service started by it, now or at the next boot: tests start their own.
+///
+/// Debian's scripts start nothing where no init system is at hand. Where systemd runs, the services
+/// are masked for the while.
+fn without_services(prefix: &[&str], missing: &[&str], install: impl FnOnce() -> Result) -> Result {
+    let new: Vec<&str> = SERVICES
+        .iter()
+        .copied()
+        .filter(|s| s.strip_suffix(".service").is_some_and(|name| missing.contains(&name)))
+        .collect();
+    if new.is_empty() || !Path::new("/run/systemd/system").is_dir() {
+        return install();
+    }
+    let systemctl = |args: &[&str]| {
+        let words = [prefix, &["systemctl", "--quiet"], args, &new].concat();
+        run(&mut command(words[0], &words[1..]))
+    };
+    systemctl(&["mask", "--runtime"])?;
+    let done = install();
+    systemctl(&["unmask", "--runtime"])?;
+    done?;
+    systemctl(&["disable"])
 }

@@ -2,11 +2,12 @@
 //! no cluster is made, and an ordinary user can do it.
 //!
 //! Each program is called through a small script in `target/tools/debian/bin`, which shows it the
-//! libraries that were unpacked beside it and then becomes that program.
+//! libraries that were unpacked beside it and then becomes that program; one that is linked
+//! statically is a link there.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,6 +40,21 @@ const SERVERS: &[Server] = &[
         programs: &["nginx"],
         version: "-v",
     },
+    Server {
+        folder: "docker",
+        why: "a Docker engine of each test's own",
+        packages: &["docker.io", "containerd", "runc", "tini"],
+        programs: &[
+            "dockerd",
+            "docker",
+            "docker-proxy",
+            "docker-init",
+            "containerd",
+            "containerd-shim-runc-v2",
+            "runc",
+        ],
+        version: "--version",
+    },
 ];
 
 /// Only for queries that are compiled; hundreds of MiB.
@@ -65,10 +81,10 @@ pub(super) fn install(tools: &Path) -> Result {
     Ok(())
 }
 
-/// The packages that a package names as needed, the first of each choice.
-fn needs(package: &str) -> Vec<String> {
+/// The packages that these name as needed, the first of each choice.
+pub(super) fn needs(packages: &[&str]) -> Vec<String> {
     let mut command = Command::new("apt-cache");
-    command.args(["depends", "--important", package]).env("LC_ALL", "C");
+    command.args(["depends", "--important"]).args(packages).env("LC_ALL", "C");
     let mut chosen = false;
     let mut all = Vec::new();
     for line in quiet(&mut command).unwrap_or_default().lines() {
@@ -88,38 +104,47 @@ fn real(package: &str) -> String {
             .and_then(|rest| rest.strip_prefix('-'))
             .is_some_and(|version| version.bytes().all(|b| b.is_ascii_digit()))
     };
-    needs(package).into_iter().find(versioned).unwrap_or_else(|| package.to_owned())
+    needs(&[package]).into_iter().find(versioned).unwrap_or_else(|| package.to_owned())
+}
+
+/// These packages, and what they need of those that are wanted.
+pub(super) fn closure(first: &[String], wanted: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    let mut new = first.to_vec();
+    while !new.is_empty() {
+        all.extend(new.iter().cloned());
+        let mut next = needs(&new.iter().map(String::as_str).collect::<Vec<_>>());
+        next.retain(|p| wanted(p) && !all.contains(p));
+        new = next;
+    }
+    all
+}
+
+/// Downloads packages into a folder, with a fresh list of packages if the one at hand is too old.
+pub(super) fn download(folder: &Path, packages: &BTreeSet<String>) -> Result {
+    let download = || {
+        let mut command = command("apt-get", &["-q", "-o", "APT::Sandbox::User=root", "download"]);
+        run(command.args(packages).current_dir(folder))
+    };
+    download().or_else(|_| debian::update().and_then(|()| download()))
 }
 
 fn unpack(server: &Server, root: &Path, folder: &Path) -> Result {
-    if needs(server.packages[0]).is_empty() {
+    if needs(&server.packages[..1]).is_empty() {
         debian::update()?;
     }
-    let mut todo: Vec<String> = server.packages.iter().map(|p| real(p)).collect();
-    let main = todo[0].clone();
-    let mut packages = BTreeSet::new();
-    while let Some(package) = todo.pop() {
-        if packages.insert(package.clone()) {
-            let library = |p: &String| {
-                (p.starts_with("lib") && !p.starts_with(LEFT_OUT)) || p.as_str() == "zlib1g"
-            };
-            let missing = |p: &String| debian::installed(p).is_none();
-            todo.extend(needs(&package).into_iter().filter(|p| library(p) && missing(p)));
-        }
-    }
+    let first: Vec<String> = server.packages.iter().map(|p| real(p)).collect();
+    let library = |p: &str| (p.starts_with("lib") && !p.starts_with(LEFT_OUT)) || p == "zlib1g";
+    let packages = closure(&first, |p| library(p) && debian::installed(p).is_none());
     empty(folder)?;
-    let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
-    let download = || {
-        let mut command = command("apt-get", &["-q", "-o", "APT::Sandbox::User=root", "download"]);
-        run(command.args(&packages).current_dir(folder))
-    };
-    download().or_else(|_| debian::update().and_then(|()| download()))?;
+    download(folder, &packages)?;
+    let main = &first[0];
     let mut version = String::new();
     for archive in files(folder)? {
         let name = archive.display().to_string();
         run(&mut command("dpkg-deb", &["-x", &name, &folder.display().to_string()]))?;
         let says = |field| quiet(&mut command("dpkg-deb", &["-f", &name, field]));
-        if says("Package").is_some_and(|p| p.trim() == main) {
+        if says("Package").is_some_and(|p| p.trim() == main.as_str()) {
             version = says("Version").unwrap_or_default();
         }
         fs::remove_file(&archive).map_err(|e| format!("{name}: {e}"))?;
@@ -132,7 +157,7 @@ fn unpack(server: &Server, root: &Path, folder: &Path) -> Result {
     write(&folder.join("installed"), &version)
 }
 
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let all = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     Ok(all.flatten().map(|e| e.path()).filter(|p| p.is_file()).collect())
 }
@@ -155,11 +180,16 @@ fn script(scripts: &Path, folder: &Path, program: &str) -> Result {
     );
     let mut ldd = Command::new("ldd");
     ldd.arg(&real).env("LD_LIBRARY_PATH", &libraries);
-    let lacks = quiet(&mut ldd).unwrap_or_default();
+    let path = scripts.join(program);
+    let _ = fs::remove_file(&path);
+    let Some(lacks) = quiet(&mut ldd) else {
+        // It is linked statically, and may be shown to others, who do not have those libraries.
+        let real = real.canonicalize().map_err(|e| format!("{}: {e}", real.display()))?;
+        return symlink(real, &path).map_err(|e| format!("{}: {e}", path.display()));
+    };
     if let Some(line) = lacks.lines().find(|line| line.contains("not found")) {
         return Err(format!("{}: {}", real.display(), line.trim()));
     }
-    let path = scripts.join(program);
     let text = format!(
         "#!/bin/sh\nexport LD_LIBRARY_PATH='{libraries}'\nexec '{}' \"$@\"\n",
         real.display()

@@ -218,6 +218,12 @@ impl<'d> Value<'d> {
         matches!(self.node.data, Data::Boolean(_))
     }
 
+    /// Whether it is a table, for a value that takes one form or another.
+    #[must_use]
+    pub fn is_table(&self) -> bool {
+        matches!(self.node.data, Data::Table(_))
+    }
+
     /// Its line in its file, from 1.
     #[must_use]
     pub fn line(&self) -> usize {

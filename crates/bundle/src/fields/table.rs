@@ -2,16 +2,17 @@
 
 use super::FieldType::{
     Amount, Any, Boolean, BooleanOrTexts, Integer, ManyOf, Names, Number, OneOf, Table, Tables,
-    Text, Texts, Values,
+    Text, Texts, TextsOrTables, Values,
 };
 use super::Label::{Declared, Enforced, Informational, Validated};
 use super::{Field, FieldType, Label};
 
-const SANDBOX: Label = Enforced("native sandbox");
+const SANDBOX: Label = Enforced("sandbox");
 /// `run --plan` says which of the two it is on this machine.
-const WEIGHED: Label = Enforced("native sandbox; watched where the kernel gives no cgroup");
-const SCRATCH: Label = Enforced("native sandbox, for its scratch space and for each file");
+const WEIGHED: Label = Enforced("sandbox; watched where the kernel gives no cgroup");
+const SCRATCH: Label = Enforced("sandbox, for its scratch space and for each file");
 const EGRESS: Label = Enforced("egress proxy");
+const UNSEEN: Label = Enforced("egress proxy, without a look inside");
 const GATE: Label = Enforced("MCP gate");
 /// Who keeps questions and takes answers.
 const DESK: Label = Enforced("approval desk");
@@ -71,7 +72,8 @@ pub(super) const FIELDS: &[Field] = &[
 
     holder("sandbox", Table, "What the agent's process can touch"),
     leaf("sandbox.isolation", OneOf(&["none", "process", "network", "kernel"]), PLAN, "Least strength of the wall; may only strengthen the floor").or("the floor of the capabilities"),
-    leaf("sandbox.image", Text, Declared, "Image for Docker and microVM"),
+    leaf("sandbox.image", Text, SANDBOX, "Image for the sandboxes `docker` and `lockdown`; must be in the engine, nothing is pulled"),
+    leaf("sandbox.runtime", Text, SANDBOX, "OCI runtime for the sandboxes `docker` and `lockdown`, as the engine calls it: `runc`, `runsc`, `kata`").or("the engine's default"),
     leaf("sandbox.command", Texts, SANDBOX, "Program and arguments, without a shell").or("from the command line"),
     leaf("sandbox.memory_mb", Integer(4, MANY), WEIGHED, "Memory, MiB"),
     leaf("sandbox.disk_mb", Integer(1, 16_777_216), SCRATCH, "Writable space, MiB"),
@@ -81,7 +83,9 @@ pub(super) const FIELDS: &[Field] = &[
     leaf("sandbox.state", Text, Declared, "Adapter whose listed files are kept between runs"),
     holder("sandbox.network", Table, "What may leave; absent means restricted with nothing allowed"),
     leaf("sandbox.network.egress", OneOf(&["none", "restricted", "open"]), EGRESS, "How wide: nothing, `allowed_hosts`, or any public address").or("restricted"),
-    leaf("sandbox.network.allowed_hosts", Texts, EGRESS, "Exact host or `.suffix`, optionally `:port`; without one, 443 and 80").or("none"),
+    leaf("sandbox.network.allowed_hosts", TextsOrTables, EGRESS, "Exact host or `.suffix`, optionally `:port`; without one, 443 and 80").or("none"),
+    leaf("sandbox.network.allowed_hosts[].host", Text, EGRESS, "The same, where there is more to say").required(),
+    leaf("sandbox.network.allowed_hosts[].opaque", Boolean, UNSEEN, "What goes through is not looked at: it may be no TLS, name no server or hide the name. One host and one port; no suffix").or("false"),
     leaf("sandbox.network.engine", OneOf(&["builtin", "squid"]), EGRESS, "Which proxy enforces it").or("builtin"),
 
     holder("limits", Table, "What ends a run"),
@@ -97,7 +101,9 @@ pub(super) const FIELDS: &[Field] = &[
     leaf("servers.*.args", Texts, GATE, "Arguments; `${NAME}` is a host variable").or("none"),
     holder("servers.*.env", Names, "The server's environment"),
     leaf("servers.*.env.*", Text, GATE, "Value; `${NAME}` is a host variable"),
-    leaf("servers.*.allowed_hosts", Texts, EGRESS, "Where this server itself may connect to").or("none"),
+    leaf("servers.*.allowed_hosts", TextsOrTables, EGRESS, "Where this server itself may connect to").or("none"),
+    leaf("servers.*.allowed_hosts[].host", Text, EGRESS, "The same, where there is more to say").required(),
+    leaf("servers.*.allowed_hosts[].opaque", Boolean, UNSEEN, "What goes through is not looked at: it may be no TLS, name no server or hide the name. One host and one port; no suffix").or("false"),
     leaf("servers.*.tools", Texts, GATE, "Tools that may be called; `[]` is none").or("all"),
     leaf("servers.*.methods", Texts, GATE, "Methods beyond tools, ping and the handshake that may pass").or("none"),
     holder("servers.*.pricing", Table, "What its calls cost"),

@@ -61,7 +61,7 @@ fn declared_fields_come_with_their_labels() {
     assert_eq!(
         labels,
         [
-            ("sandbox.pids", "enforced (native sandbox)".to_owned()),
+            ("sandbox.pids", "enforced (sandbox)".to_owned()),
             ("sandbox.state", "declared".to_owned()),
             ("version", "validated".to_owned()),
         ],

@@ -1,5 +1,7 @@
 //! `[sandbox]` and `[limits]`.
 
+use std::cell::RefCell;
+
 use crate::decode::{Table, Value};
 use crate::manifest::{Egress, Engine, Isolation, Limits, Network, Sandbox};
 use crate::{HostRule, SecretName, reserved_variable, text};
@@ -9,6 +11,7 @@ pub(super) fn sandbox(root: &Table<'_>) -> Sandbox {
     let sandbox = Sandbox {
         isolation: table.get("isolation").and_then(|v| isolation(&v)),
         image: table.get("image").and_then(|v| v.parsed("bad-value", image)),
+        runtime: table.get("runtime").and_then(|v| v.parsed("bad-value", runtime)),
         command: table.get("command").and_then(|v| command(&v)).unwrap_or_default(),
         memory_mb: table.get("memory_mb").and_then(|v| v.integer(4..=4_194_304)),
         disk_mb: table.get("disk_mb").and_then(|v| v.integer(1..=16_777_216)),
@@ -37,11 +40,33 @@ pub(super) fn limits(root: &Table<'_>) -> Limits {
 }
 
 pub(super) fn allowed_hosts(table: &Table<'_>) -> Vec<HostRule> {
-    table.get("allowed_hosts").and_then(|v| v.set_of(host_rule)).unwrap_or_default()
+    let seen = RefCell::new(Vec::<HostRule>::new());
+    let rule = |value: &Value<'_>| {
+        let rule = host_rule(value)?;
+        let other = HostRule { opaque: !rule.opaque, ..rule.clone() };
+        if seen.borrow().contains(&other) {
+            let message = format!("`{rule}` is listed twice, once as opaque");
+            value.error("duplicate-value", message, Some("keep the one that is meant".to_owned()));
+            return None;
+        }
+        seen.borrow_mut().push(rule.clone());
+        Some(rule)
+    };
+    table.get("allowed_hosts").and_then(|v| v.set_of(rule)).unwrap_or_default()
 }
 
+/// `"host:port"`, or `{ host = "host:port", opaque = true }`.
 fn host_rule(value: &Value<'_>) -> Option<HostRule> {
-    let rule = value.parsed("bad-host", HostRule::parse)?;
+    let rule = if value.is_table() {
+        let table = value.table()?;
+        let opaque = table.get("opaque").and_then(|v| v.boolean());
+        let parse = if opaque == Some(true) { HostRule::opaque } else { HostRule::parse };
+        let rule = table.require("host").and_then(|v| v.parsed("bad-host", parse));
+        table.finish();
+        rule?
+    } else {
+        value.parsed("bad-host", HostRule::parse)?
+    };
     if rule.is_local() {
         value.error(
             "local-host",
@@ -102,6 +127,17 @@ fn image(given: &str) -> Result<String, &'static str> {
         Ok(given.to_owned())
     } else {
         Err("expected an image reference such as `name:tag` or `name@sha256:…`")
+    }
+}
+
+fn runtime(given: &str) -> Result<String, &'static str> {
+    let fits = (1..=64).contains(&given.len())
+        && given.as_bytes()[0].is_ascii_alphanumeric()
+        && given.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if fits {
+        Ok(given.to_owned())
+    } else {
+        Err("expected a runtime's name such as `runsc` or `kata`")
     }
 }
 

@@ -37,7 +37,7 @@ fn the_full_manifest_parses_without_a_finding() {
     assert_eq!(agent.name, "invoice-processor");
     assert_eq!(manifest.capabilities.len(), 3);
     assert_eq!(manifest.sandbox.memory_mb, Some(512));
-    assert_eq!(manifest.sandbox.network.allowed_hosts.len(), 2);
+    assert_eq!(manifest.sandbox.network.allowed_hosts.len(), 3);
     assert_eq!(manifest.servers.len(), 2);
     let (_, accounting) = manifest.servers.iter().next().expect("the first");
     assert_eq!(accounting.tools.as_ref().map(Vec::len), Some(2));

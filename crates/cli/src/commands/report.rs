@@ -85,6 +85,11 @@ fn words(event: &Event) -> Option<String> {
             let kind = if kind.is_empty() { String::new() } else { format!(" ({kind})") };
             format!("started{kind} {} in {project}, {mode}", command.join(" "))
         }
+        Event::SandboxImage { principal, image, digest, runtime, engine, .. } => {
+            format!(
+                "sandbox of {principal}: image {image} ({digest}), {runtime}, Docker Engine {engine}"
+            )
+        }
         Event::SandboxStarted { principal } => format!("sandbox of {principal} started"),
         Event::ApprovalAsked { question, server, tool, rule, .. } => {
             format!("question {question}: {server}: {tool}, by {rule}")

@@ -1,4 +1,6 @@
+mod crowd;
 mod limits;
+mod opaque;
 mod plain;
 mod refusals;
 mod tls;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ringfence_bundle::Host;
 use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::{Event, Outcome, Step};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::log::{self, Line};
 use crate::address::check_addresses;
@@ -27,6 +27,8 @@ pub(crate) struct Desk {
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) ruleset: Arc<Ruleset>,
     pub(crate) limits: Limits,
+    /// Room for connections, of all listeners together.
+    pub(crate) room: Arc<Semaphore>,
     locals: Locals,
     doors: Vec<(Principal, u16)>,
     numbers: AtomicU64,
@@ -48,10 +50,12 @@ impl Desk {
         locals: Locals,
         doors: Vec<(Principal, u16)>,
     ) -> Self {
+        let limits = Limits::default();
         Self {
             journal,
             ruleset,
-            limits: Limits::default(),
+            room: Arc::new(Semaphore::new(limits.all_connections)),
+            limits,
             locals,
             doors,
             numbers: AtomicU64::new(1),

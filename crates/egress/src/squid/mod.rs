@@ -21,11 +21,12 @@ use std::sync::Arc;
 
 use ringfence_policy::{Principal, Ruleset};
 use ringfence_record::Recorder;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::local::Locals;
 use crate::proxy::{MAX_ERRORS, accept, passing, stopped};
+use crate::slots::Slots;
 use crate::{Begun, Error, Token};
 
 use desk::Desk;
@@ -141,22 +142,28 @@ impl Squid {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let peer = Arc::new(relay::Peer { who, port, begun });
-        let slots = Arc::new(Semaphore::new(desk.limits.connections));
+        let slots = Slots::new(desk.limits.connections, Arc::clone(&desk.room));
         let mut connections = JoinSet::new();
         let mut errors = 0;
+        // A connection that has come and has no place yet. No other is taken meanwhile.
+        let mut waiting = None;
         let ended = loop {
             tokio::select! {
                 biased;
                 () = stopped(&mut stop) => break Ok(()),
                 Some(_) = connections.join_next() => {}
-                accepted = accept(&listener, &slots) => match accepted {
-                    Ok((stream, slot)) => {
+                slot = slots.take(), if waiting.is_some() => {
+                    let Some(stream) = waiting.take() else { continue };
+                    let (desk, peer) = (Arc::clone(desk), Arc::clone(&peer));
+                    connections.spawn(async move {
+                        relay::serve(&desk, &peer, stream).await;
+                        drop(slot);
+                    });
+                }
+                accepted = accept(&listener), if waiting.is_none() => match accepted {
+                    Ok(stream) => {
                         errors = 0;
-                        let (desk, peer) = (Arc::clone(desk), Arc::clone(&peer));
-                        connections.spawn(async move {
-                            relay::serve(&desk, &peer, stream).await;
-                            drop(slot);
-                        });
+                        waiting = Some(stream);
                     }
                     Err(error) => {
                         errors += u32::from(!passing(&error));

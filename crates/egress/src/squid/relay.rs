@@ -23,7 +23,7 @@ use crate::reply::Reply;
 use crate::request::Request;
 use crate::target::Authority;
 use crate::traffic::{Counted, Traffic};
-use crate::tunnel::{ACCESS_DENIED, Refused, first_answer, hold, relay};
+use crate::tunnel::{ACCESS_DENIED, Client as _, Refused, first_answer, hold};
 
 /// How long, and how much, a refused client is listened to, so that it can read the answer.
 const LINGER: Duration = Duration::from_secs(1);
@@ -228,14 +228,19 @@ async fn tunnel(mut client: TcpStream, mut squid: TcpStream, going: Going<'_>) {
         case.desk.fail(format!("Squid opened a tunnel to {host}:{port}: {}", decision.rule));
         return;
     }
-    let steps = [
+    let opaque = case.desk.ruleset.is_opaque(case.who, &to.host, to.port);
+    let mut steps: Vec<Step> = [
         ("token", "the request shows the run's token"),
         ("name", "one host and one port"),
         ("ruleset", decision.rule.as_str()),
         ("address", "Squid found none that is refused"),
     ]
-    .map(|(check, rule)| step(check, Outcome::Allowed, rule));
-    if let Err(error) = case.note((to.host.to_string(), to.port), steps.into(), None) {
+    .map(|(check, rule)| step(check, Outcome::Allowed, rule))
+    .into();
+    if opaque {
+        steps.push(step("opaque", Outcome::Allowed, "what goes through is not looked at"));
+    }
+    if let Err(error) = case.note((to.host.to_string(), to.port), steps, None) {
         return tell(client, &Reply::unrecorded(&error)).await;
     }
     let traffic = Arc::new(Traffic::new());
@@ -245,8 +250,20 @@ async fn tunnel(mut client: TcpStream, mut squid: TcpStream, going: Going<'_>) {
         if let Err(error) = client.write_all(&answer).await {
             return format!("client: {error}");
         }
-        match greet(&mut client, (early, behind), &mut squid, &to.host, (&traffic, limits)).await {
-            Ok(held) => relay(&mut client, held, &mut squid, &traffic).await,
+        let greeted = if opaque {
+            match client.write_all(&behind).await {
+                Ok(()) => Ok(early.into()),
+                Err(error) => return format!("client: {error}"),
+            }
+        } else {
+            let said = (early, behind);
+            greet(&mut client, said, &mut squid, &to.host, (&traffic, limits)).await
+        };
+        match greeted {
+            Ok(held) => match client.relay(held, &mut squid, &traffic).await {
+                Ok(()) => "closed".to_owned(),
+                Err(broken) => broken.reason,
+            },
             Err(refused) => {
                 if refused.tls {
                     let _ = client.write_all(&ACCESS_DENIED).await;

@@ -42,6 +42,9 @@ fn only_the_token_itself_is_admitted() {
 #[test]
 fn the_url_carries_it_and_debug_does_not() {
     let token = Token::fresh().unwrap();
-    assert_eq!(token.proxy_url(8080), format!("http://ringfence:{}@127.0.0.1:8080", token.0));
+    assert_eq!(
+        token.proxy_url(([127, 0, 0, 1], 8080).into()),
+        format!("http://ringfence:{}@127.0.0.1:8080", token.0)
+    );
     assert!(!format!("{token:?}").contains(&token.0));
 }

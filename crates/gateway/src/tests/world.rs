@@ -501,7 +501,8 @@ impl World {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = tokio::sync::watch::channel(false);
-        let serving = tokio::spawn(Arc::clone(&self.gateway).serve(listener, stopped));
+        let serving =
+            tokio::spawn(Arc::clone(&self.gateway).serve(crate::At::Loopback(listener), stopped));
         (address, stop, serving)
     }
 }

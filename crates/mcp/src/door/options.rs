@@ -42,11 +42,17 @@ impl DoorOptions {
     /// token.
     #[must_use]
     pub fn loopback(port: u16) -> Self {
-        let hosts = ["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{host}:{port}"));
+        Self::at(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{host}:{port}")).into())
+    }
+
+    /// For a listener that only one peer reaches, who knows it by these names: `host:port`. It asks
+    /// for no token.
+    #[must_use]
+    pub fn at(hosts: Vec<String>) -> Self {
         Self {
             limits: Limits::default(),
             origins: hosts.iter().map(|host| format!("http://{host}")).collect(),
-            hosts: hosts.into(),
+            hosts,
             bearer: None,
             resume_wait: Duration::from_secs(30),
             room: Arc::default(),

@@ -133,6 +133,28 @@ fn egress_of_the_agent_is_what_the_network_declares() {
 }
 
 #[test]
+fn a_host_is_opaque_for_whom_and_where_it_is_declared() {
+    let mut manifest = manifest();
+    let rules = [HostRule::opaque("db.example:5432"), HostRule::parse(".db.example:5432")];
+    manifest.sandbox.network.allowed_hosts = rules.map(Result::unwrap).to_vec();
+    let mut rules = compile(&MachinePolicy::default(), &manifest);
+    let ask =
+        |rules: &Ruleset, who: &Principal, name, port| rules.is_opaque(who, &host(name), port);
+    assert!(ask(&rules, &Principal::Agent, "db.example", 5432));
+    for (who, name, port) in [
+        (Principal::Agent, "db.example", 443),
+        (Principal::Agent, "a.db.example", 5432),
+        (Principal::Server(id("bank")), "db.example", 5432),
+        (Principal::Server(id("nobody")), "db.example", 5432),
+    ] {
+        assert!(!ask(&rules, &who, name, port), "{who} {name}:{port}");
+    }
+    manifest.sandbox.network.egress = Egress::None;
+    rules = compile(&MachinePolicy::default(), &manifest);
+    assert!(!ask(&rules, &Principal::Agent, "db.example", 5432));
+}
+
+#[test]
 fn everyone_binds_the_agent_and_unknown_names() {
     let mut machine = MachinePolicy::default();
     machine.tables.egress = table(&[("*", &["*", "!*.evil.example"]), ("agent", &["*:443"])]);

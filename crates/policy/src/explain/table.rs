@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ringfence_bundle::{Pattern, PolicyTables, Transport};
+use ringfence_bundle::{HostRule, Pattern, PolicyTables, Transport};
 use serde::Serialize;
 
 use super::{Explain, file_of};
@@ -105,7 +105,7 @@ impl Explain<'_> {
                 let hosts = &sandbox.network.allowed_hosts;
                 match sandbox.network.egress {
                     ringfence_bundle::Egress::Restricted => {
-                        let hosts = hosts.iter().map(ToString::to_string).collect();
+                        let hosts = hosts.iter().map(HostRule::described).collect();
                         add("host", hosts, "sandbox.network.allowed_hosts");
                     }
                     ringfence_bundle::Egress::Open => {
@@ -129,7 +129,7 @@ impl Explain<'_> {
                     add("method", server.methods.clone(), &format!("servers.{id}.methods"));
                 }
                 if let Transport::Stdio { allowed_hosts, .. } = &server.transport {
-                    let hosts = allowed_hosts.iter().map(ToString::to_string).collect();
+                    let hosts = allowed_hosts.iter().map(HostRule::described).collect();
                     add("host", hosts, &format!("servers.{id}.allowed_hosts"));
                 }
             }

@@ -30,6 +30,7 @@ approver_keys = ["z6MkAbc"]
 peers = ["did:key:z6MkAbc"]
 require_pinned_tools = true
 allow_execute = false
+allow_opaque = false
 
 [policy.tools]
 "*" = ["*",
@@ -56,10 +57,11 @@ fn the_whole_file() {
     assert_eq!(policy.ceilings.isolation, Some(Isolation::Network));
     assert_eq!(policy.ceilings.max_duration_seconds, Some(600));
     assert_eq!(policy.ceilings.allow_execute, Some(false));
+    assert_eq!(policy.ceilings.allow_opaque, Some(false));
     assert_eq!(policy.state_url_ref.unwrap().as_str(), "LEDGER_URL");
     assert_eq!(policy.tables.tools["*"][1].text, "!*_delete");
-    assert_eq!(policy.tables.tools["*"][1].line, 17);
-    assert_eq!(policy.tables.filesystem.deny[0].line, 25);
+    assert_eq!(policy.tables.tools["*"][1].line, 18);
+    assert_eq!(policy.tables.filesystem.deny[0].line, 26);
     assert_eq!(policy.places.find("policy.isolation").unwrap().line, 3);
     assert_eq!(parse("").unwrap().ceilings, crate::Ceilings::default());
 }

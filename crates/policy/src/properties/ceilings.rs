@@ -1,11 +1,14 @@
 //! Invariant 2, the ceilings of `[policy]`. **Never delete or weaken these tests.**
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use ringfence_bundle::{
-    A2a, Capability, Id, Isolation, Manifest, Notify, OnTimeout, Peer, SecretName, parse_usd,
+    A2a, Capability, HostRule, Id, Isolation, Manifest, Notify, OnTimeout, Peer, SecretName,
+    Server, Transport, parse_usd,
 };
 
-use crate::{Ceilings, MachinePolicy, Ruleset};
+use crate::{Ceilings, MachinePolicy, Principal, Ruleset};
 
 fn isolation() -> impl Strategy<Value = Option<Isolation>> {
     prop::option::of(prop::sample::select(vec![
@@ -24,6 +27,10 @@ fn keys() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec("z6Mk[AB]", 0..3)
 }
 
+fn database() -> HostRule {
+    HostRule::opaque("db.example.com:5432").unwrap()
+}
+
 prop_compose! {
     fn ceilings()(
         isolation in isolation(),
@@ -34,6 +41,7 @@ prop_compose! {
         peers in prop::option::of(keys()),
         require_pinned_tools in any::<Option<bool>>(),
         allow_execute in any::<Option<bool>>(),
+        allow_opaque in any::<Option<bool>>(),
     ) -> Ceilings {
         Ceilings {
             isolation,
@@ -47,6 +55,7 @@ prop_compose! {
             peers,
             require_pinned_tools,
             allow_execute,
+            allow_opaque,
         }
     }
 }
@@ -61,6 +70,7 @@ prop_compose! {
         on_timeout in prop::sample::select(vec![OnTimeout::Deny, OnTimeout::Proceed]),
         approver_keys in keys(),
         dids in keys(),
+        opaque in any::<(bool, bool)>(),
     ) -> Manifest {
         let mut manifest = Manifest { capabilities, ..Manifest::default() };
         manifest.sandbox.isolation = isolation;
@@ -69,6 +79,19 @@ prop_compose! {
         manifest.spending.max_per_month_usd = month;
         manifest.limits.max_duration_seconds = duration;
         manifest.approvals.on_timeout = on_timeout;
+        if opaque.0 {
+            manifest.sandbox.network.allowed_hosts = vec![database()];
+        }
+        if opaque.1 {
+            let transport = Transport::Stdio {
+                command: "x".into(),
+                args: Vec::new(),
+                env: BTreeMap::new(),
+                allowed_hosts: vec![database()],
+            };
+            let server = Server { transport, tools: None, methods: Vec::new(), pricing: None };
+            manifest.servers.insert(Id::parse("s").unwrap(), server);
+        }
         let url_ref = SecretName::parse("URL").unwrap();
         let channel = "webhook".to_owned();
         manifest.approvals.notify.push(Notify { channel, url_ref, approver_keys });
@@ -98,7 +121,10 @@ proptest! {
         let fits = keys.iter().all(|key| inside(&limits.approver_keys, key))
             && peers.iter().all(|peer| inside(&limits.peers, &peer.did))
             && !(manifest.approvals.on_timeout == OnTimeout::Proceed
-                && limits.allow_proceed == Some(false));
+                && limits.allow_proceed == Some(false))
+            && !(limits.allow_opaque == Some(false)
+                && (!manifest.servers.is_empty()
+                    || !manifest.sandbox.network.allowed_hosts.is_empty()));
         let result = Ruleset::compile(&machine, &manifest);
         prop_assert_eq!(result.is_ok(), fits);
         let Ok(rules) = result else { return Ok(()) };
@@ -126,6 +152,14 @@ proptest! {
         }
         prop_assert!(!rules.may_proceed_on_timeout() || limits.allow_proceed != Some(false));
         prop_assert!(!rules.may_execute() || limits.allow_execute != Some(false));
+        for who in [Principal::Agent, Principal::Server(Id::parse("s").unwrap())] {
+            let host = database().host;
+            let opaque = rules.is_opaque(&who, &host, 5432);
+            prop_assert!(!opaque || limits.allow_opaque != Some(false));
+            // Never of another port, and never of what is not allowed.
+            prop_assert!(!rules.is_opaque(&who, &host, 443));
+            prop_assert!(!opaque || rules.egress(&who, &host, 5432).allowed);
+        }
         prop_assert!(rules.requires_pinned_tools() || limits.require_pinned_tools != Some(true));
         for key in ["z6MkA", "z6MkB"].map(String::from) {
             prop_assert!(!rules.is_approver(&key) || inside(&limits.approver_keys, &key));

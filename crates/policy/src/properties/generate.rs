@@ -68,8 +68,11 @@ prop_compose! {
 }
 
 fn hosts() -> impl Strategy<Value = Vec<HostRule>> {
-    prop::collection::vec("\\.?[ab](\\.[ab])?(:8443)?", 0..3)
-        .prop_map(|texts| texts.iter().map(|t| HostRule::parse(t).unwrap()).collect())
+    prop::collection::vec("\\.?[ab](\\.[ab])?(:8443)?", 0..3).prop_map(|texts| {
+        // What can be opaque is: it says more and allows no more.
+        let rule = |t: &String| HostRule::opaque(t).or_else(|_| HostRule::parse(t)).unwrap();
+        texts.iter().map(rule).collect()
+    })
 }
 
 fn tools() -> impl Strategy<Value = Option<Vec<ToolName>>> {

@@ -20,7 +20,9 @@ proptest! {
     // Invariant 2. Never delete or weaken.
     #[test]
     fn effective_is_within_the_machine(
-        machine in generate::machine(),
+        mut machine in generate::machine(),
+        // Seldom, for it refuses whole what is opaque.
+        allow_opaque in prop::sample::select(vec![None, None, None, Some(true), Some(false)]),
         mut manifest in generate::manifest(),
         who in generate::principal(),
         name in generate::tool(),
@@ -30,6 +32,7 @@ proptest! {
         asked in any::<bool>(),
         path in generate::path(),
     ) {
+        machine.ceilings.allow_opaque = allow_opaque;
         if asked {
             manifest.sandbox.credentials = vec![variable.clone()];
         }
@@ -48,6 +51,9 @@ proptest! {
             prop_assert!(
                 !rules.egress(who, &host, port).allowed
                     || naive::layer_egress(&machine.tables, who.key(), &host, port)
+            );
+            prop_assert!(
+                !rules.is_opaque(who, &host, port) || machine.ceilings.allow_opaque != Some(false)
             );
             prop_assert!(
                 !rules.secret(who, &variable).allowed

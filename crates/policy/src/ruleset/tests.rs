@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use ringfence_bundle::{
-    A2a, Capability, Id, Isolation, Manifest, Notify, OnTimeout, Pattern, Peer, SecretName, Server,
-    Transport,
+    A2a, Capability, HostRule, Id, Isolation, Manifest, Notify, OnTimeout, Pattern, Peer,
+    SecretName, Server, Transport,
 };
 use serde_json::Value;
 
@@ -109,10 +109,11 @@ fn a_foreign_ruleset_is_refused() {
     };
     assert!(read(&|_| ()).is_ok());
     let newer = read(&|v| {
-        v["version"] = 2.into();
-        v["what_version_2_adds"] = true.into();
+        v["version"] = 3.into();
+        v["what_version_3_adds"] = true.into();
     });
-    assert!(matches!(newer, Err(Error::Newer { found: 2, known: 1 })));
+    assert!(matches!(newer, Err(Error::Newer { found: 3, known: 2 })));
+    assert!(matches!(read(&|v| v["version"] = 1.into()), Err(Error::Ruleset(_))));
     assert!(matches!(read(&|v| v["version"] = 0.into()), Err(Error::Ruleset(_))));
     assert!(matches!(read(&|v| v["more"] = 1.into()), Err(Error::Ruleset(_))));
     assert!(matches!(read(&|v| v["machine"]["more"] = 1.into()), Err(Error::Ruleset(_))));
@@ -123,6 +124,33 @@ fn a_foreign_ruleset_is_refused() {
     ));
     assert!(matches!(Ruleset::from_json(b"{}"), Err(Error::Ruleset(_))));
     assert!(matches!(Ruleset::from_json(b"\xff"), Err(Error::Ruleset(_))));
+}
+
+#[test]
+fn an_opaque_host_survives_and_is_bound_by_the_machine() {
+    let (mut machine, mut manifest) = example();
+    let database = HostRule::opaque("db.example.com:5432").unwrap();
+    let (host, who) = (database.host.clone(), Principal::Agent);
+    manifest.sandbox.network.allowed_hosts = vec![database];
+    let rules = Ruleset::compile(&machine, &manifest).unwrap();
+    assert!(rules.is_opaque(&who, &host, 5432) && rules.egress(&who, &host, 5432).allowed);
+    let mut value: Value = serde_json::from_slice(&rules.to_json()).unwrap();
+    let written = serde_json::json!([{ "host": "db.example.com:5432", "opaque": true }]);
+    assert_eq!(value["declared"]["allowed_hosts"], written);
+    assert_eq!(Ruleset::from_json(&rules.to_json()).unwrap(), rules);
+    // A ruleset made by hand is bound by its own ceiling, and by what can be opaque at all.
+    value["ceilings"]["allow_opaque"] = Value::Bool(false);
+    let bound = Ruleset::from_json(&serde_json::to_vec(&value).unwrap()).unwrap();
+    assert!(!bound.is_opaque(&who, &host, 5432));
+    assert!(bound.egress(&who, &host, 5432).allowed, "looked at, as any other");
+    for bad in ["db.example.com", ".example.com:5432"] {
+        value["declared"]["allowed_hosts"][0]["host"] = bad.into();
+        assert!(Ruleset::from_json(&serde_json::to_vec(&value).unwrap()).is_err(), "{bad}");
+    }
+    machine.ceilings.allow_opaque = Some(false);
+    let Err(Error::Exceeds(found)) = Ruleset::compile(&machine, &manifest) else { panic!() };
+    assert_eq!(found.len(), 1);
+    assert!(found[0].message.contains("db.example.com:5432"), "{found:?}");
 }
 
 #[test]

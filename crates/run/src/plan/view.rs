@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use ringfence_bundle::{Egress, Engine, Transport};
+use ringfence_bundle::{Egress, Engine, HostRule, Transport};
 use ringfence_policy::Principal;
 use ringfence_sandbox::{Keeper, Missing, Rule};
 use serde::Serialize;
 
-use super::{Plan, level};
+use super::{Backend, Plan, level};
 
 /// One line: what it is about, and what was decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -54,6 +54,7 @@ impl Plan {
         let mut lines = Vec::new();
         let mut say = |about, text: String| lines.push(Line { about, text });
         mounts(self, &mut say);
+        container(self, &mut say);
         network(self, &mut say);
         servers(self, &mut say);
         for name in &self.credentials {
@@ -77,7 +78,7 @@ impl Plan {
             consent: self.bundle.consent().to_string(),
             ruleset: self.ruleset.digest(),
             backend: self.backend.name(),
-            isolation: level(self.backend.isolation()),
+            isolation: level(self.backend.isolation(self.manifest().sandbox.runtime.as_deref())),
             mode: format!(
                 "{} / ENFORCED once its probe passes",
                 self.backend.name().to_uppercase()
@@ -122,6 +123,20 @@ fn mounts(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
     say("mount", "home, /tmp, /dev/shm: empty, in memory, gone after the run".into());
 }
 
+fn container(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
+    let Some(image) = plan.image().filter(|_| plan.backend.is_container()) else { return };
+    let runtime = plan.manifest().sandbox.runtime.as_deref().unwrap_or("the engine's default");
+    say("container", format!("image {image}, its digest recorded; runtime {runtime}"));
+    say(
+        "container",
+        "on a network of its own, whose one peer is the sidecar; servers stay on this machine"
+            .into(),
+    );
+    if plan.backend == Backend::Lockdown {
+        say("container", "literal addresses and anything but TLS are refused".into());
+    }
+}
+
 fn network(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
     let network = &plan.manifest().sandbox.network;
     let engine = match plan.engine() {
@@ -146,7 +161,12 @@ fn network(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
                     (false, true) => "allowed".to_owned(),
                     (false, false) => format!("but refused by {}", ruled.rule),
                 };
-                say("host", format!("{host}{ports}, {verdict}"));
+                let unseen = if plan.ruleset.is_opaque(&Principal::Agent, &host.host, port) {
+                    ", opaque: what goes through is not looked at"
+                } else {
+                    ""
+                };
+                say("host", format!("{host}{ports}, {verdict}{unseen}"));
             }
         }
     }
@@ -175,7 +195,7 @@ fn servers(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
                 let hosts = if allowed_hosts.is_empty() {
                     "no hosts".to_owned()
                 } else {
-                    allowed_hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+                    allowed_hosts.iter().map(HostRule::described).collect::<Vec<_>>().join(", ")
                 };
                 format!("{}, in a sandbox of its own, {hosts}", file.unwrap_or_default())
             }

@@ -22,6 +22,21 @@ pub(crate) struct Entries {
     pub(crate) placeholders: Vec<Entry>,
     /// Cgroup folders.
     pub(crate) groups: Vec<OsString>,
+    /// What is in a container engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) engine: Option<Contained>,
+    /// Mounts on this machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mounts: Vec<OsString>,
+}
+
+/// A run's containers and networks, all of which are known by its id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Contained {
+    /// The engine: `unix://…`.
+    pub(crate) host: String,
+    /// The run.
+    pub(crate) run: String,
 }
 
 /// One placeholder.
@@ -103,9 +118,18 @@ impl Journal {
         write().step("write down what must be cleaned")
     }
 
+    /// The run's folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new("/nonexistent"))
+    }
+
     /// Forgets it, or what is left of it.
     pub(crate) fn settle(&self) {
-        if self.entries.placeholders.is_empty() && self.entries.groups.is_empty() {
+        let nothing = self.entries.placeholders.is_empty()
+            && self.entries.groups.is_empty()
+            && self.entries.engine.is_none()
+            && self.entries.mounts.is_empty();
+        if nothing {
             let _ = fs::remove_file(&self.file);
         } else {
             let _ = self.write();

@@ -28,6 +28,15 @@ impl Channel {
         Self { socket }
     }
 
+    /// How long an answer may take; for ever without one.
+    ///
+    /// # Errors
+    /// What the system says of the socket.
+    pub(crate) fn patience(&self, patience: Option<std::time::Duration>) -> io::Result<()> {
+        use rustix::net::sockopt::{Timeout, set_socket_timeout};
+        Ok(set_socket_timeout(&self.socket, Timeout::Recv, patience)?)
+    }
+
     /// Sends one message, with descriptors.
     ///
     /// # Errors

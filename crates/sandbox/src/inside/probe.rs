@@ -1,6 +1,8 @@
 //! Trying the sandbox from inside: what must fail, and what must work so that failing means
 //! something.
 
+mod reach;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -34,6 +36,19 @@ const SOCKETS: [&str; 6] = [
     "/tmp/.X11-unix/X0",
 ];
 
+/// Devices of the host.
+const DEVICES: [&str; 9] = [
+    "/dev/kvm",
+    "/dev/mem",
+    "/dev/kmsg",
+    "/dev/fuse",
+    "/dev/net/tun",
+    "/dev/vsock",
+    "/dev/vhost-vsock",
+    "/dev/sda",
+    "/dev/vda",
+];
+
 /// How long the positive control may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -48,6 +63,7 @@ pub(super) fn run(blueprint: &Blueprint, targets: &Targets) -> Vec<Probe> {
     let mut found = Vec::new();
     network(targets, &mut found);
     sockets(targets, &mut found);
+    devices(&mut found);
     files(blueprint, targets, &mut found);
     kernel(&mut found);
     controls(blueprint, targets, &mut found);
@@ -75,6 +91,10 @@ fn must_work(check: impl Into<String>, attempt: io::Result<String>) -> Probe {
 }
 
 fn network(targets: &Targets, found: &mut Vec<Probe>) {
+    if let Some(network) = &targets.network {
+        let world = WORLD.iter().filter_map(|address| address.parse().ok());
+        return reach::all(world, network, &targets.name_servers, found);
+    }
     found.push(must_fail("default route", foreign_route()));
     let world = WORLD.iter().filter_map(|address| address.parse().ok());
     for address in world {
@@ -134,6 +154,14 @@ fn query(server: IpAddr) -> io::Result<usize> {
         rustix::net::recv(&socket, &mut buffer, rustix::net::RecvFlags::empty())?;
     }
     Ok(sent)
+}
+
+/// Devices by which the host, its disks or its memory are reached. A container's engine makes none of them.
+fn devices(found: &mut Vec<Probe>) {
+    for path in DEVICES {
+        let options = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        found.push(must_fail(format!("open {path}"), options));
+    }
 }
 
 fn sockets(targets: &Targets, found: &mut Vec<Probe>) {
@@ -232,8 +260,8 @@ fn kernel(found: &mut Vec<Probe>) {
 }
 
 fn controls(blueprint: &Blueprint, targets: &Targets, found: &mut Vec<Probe>) {
-    if let Some(port) = targets.control {
-        found.push(must_work(format!("control: ask 127.0.0.1:{port}"), ask(port)));
+    if let Some(address) = targets.control {
+        found.push(must_work(format!("control: ask {address}"), ask(address)));
     }
     let scratch = create(Path::new("/tmp")).map(|()| "made and removed".to_owned());
     found.push(must_work("control: create a file in /tmp", scratch));
@@ -243,8 +271,7 @@ fn controls(blueprint: &Blueprint, targets: &Targets, found: &mut Vec<Probe>) {
 }
 
 /// An HTTP request, to which any answer will do.
-fn ask(port: u16) -> io::Result<String> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+fn ask(address: SocketAddr) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;

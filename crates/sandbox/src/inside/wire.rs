@@ -1,6 +1,7 @@
 //! What the supervisor and a sandbox's init say to each other.
 
 use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,8 @@ use crate::{Exit, Probe, Rule};
 pub(crate) enum Order {
     /// Build the sandbox. Comes with the descriptors that the blueprint counts on.
     Build(Box<Blueprint>),
+    /// Take up a container that stands already.
+    Enter(Box<Blueprint>),
     /// Try what a machine may refuse, say how it went, and end.
     Try {
         /// See [`Blueprint::take_identity`].
@@ -104,6 +107,9 @@ pub(crate) struct Blueprint {
     pub(crate) take_identity: bool,
     /// Bounds.
     pub(crate) bounds: Bounds,
+    /// What must be found where somebody else has mounted it: path, device, inode.
+    #[serde(default)]
+    pub(crate) expected: Vec<(OsString, u64, u64)>,
 }
 
 /// A file or folder of the host.
@@ -138,9 +144,9 @@ pub(crate) struct Bounds {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Targets {
     /// Addresses of the host's interfaces.
-    pub(crate) host_addresses: Vec<std::net::IpAddr>,
+    pub(crate) host_addresses: Vec<IpAddr>,
     /// The host's name servers.
-    pub(crate) name_servers: Vec<std::net::IpAddr>,
+    pub(crate) name_servers: Vec<IpAddr>,
     /// A loopback port on which the supervisor listens outside.
     pub(crate) host_port: Option<u16>,
     /// An abstract socket name on which the supervisor listens outside.
@@ -149,6 +155,18 @@ pub(crate) struct Targets {
     pub(crate) sockets: Vec<OsString>,
     /// Paths that must not be readable.
     pub(crate) unseen: Vec<OsString>,
-    /// The loopback port that must answer.
-    pub(crate) control: Option<u16>,
+    /// What must answer: the proxy.
+    pub(crate) control: Option<SocketAddr>,
+    /// Set where there is a network, on which all of this must stay silent.
+    #[serde(default)]
+    pub(crate) network: Option<Network>,
+}
+
+/// What is tried in a sandbox that has a network.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Network {
+    /// Connections.
+    pub(crate) connect: Vec<SocketAddr>,
+    /// Names that must not have an address.
+    pub(crate) names: Vec<OsString>,
 }

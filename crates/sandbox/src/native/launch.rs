@@ -265,6 +265,7 @@ fn blueprint(
         listen: spec.listen.clone(),
         take_identity: passed,
         bounds: bounds(&spec.limits, group)?,
+        expected: Vec::new(),
     })
 }
 

@@ -19,7 +19,7 @@
 //!   segments, buffers of pipes and sockets.
 //! - a run cannot be suspended from its terminal: the supervisor goes on, so that limits are kept.
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod init;
 mod launch;
 mod process;
@@ -31,11 +31,12 @@ mod wall;
 
 pub use launch::{Prepared, prepare};
 pub use running::Running;
+pub(crate) use targets::{host_addresses, system_name_servers};
 
 use std::path::Path;
 
 use crate::error::Result;
-use crate::{Keeper, Limits, sys};
+use crate::{Keeper, Limits, sweep, sys};
 
 use crate::ground::ids;
 use crate::ground::journal::Journal;
@@ -87,32 +88,6 @@ pub fn available() -> Result<()> {
         (wire::Reply::Here, _) => Ok(()),
         _ => Err(process::unexpected()),
     }
-}
-
-/// Puts back what crashed runs left (placeholders, cgroups), by the files in their run folders.
-/// The caller says which run folders are dead. What another live run stands on stays, and stays
-/// written down.
-///
-/// # Errors
-/// [`crate::Error::Step`]: the folder cannot be read.
-pub fn sweep(dead_run_dir: &Path) -> Result<()> {
-    for mut journal in Journal::left_in(dead_run_dir)? {
-        clean(&mut journal, None);
-    }
-    Ok(())
-}
-
-/// Whether something in a run's folder still waits to be put back, since another run stands on it.
-#[must_use]
-pub fn has_left(run_dir: &Path) -> bool {
-    // A folder that cannot be read may hold anything.
-    Journal::left_in(run_dir).map_or(true, |left| !left.is_empty())
-}
-
-fn clean(journal: &mut Journal, ground: Option<&placeholder::Ground>) {
-    placeholder::remove(ground, journal);
-    journal.entries.groups = cgroup::remove(std::mem::take(&mut journal.entries.groups));
-    journal.settle();
 }
 
 /// The program's entry as a sandbox's init: called by `main` before anything else when the
@@ -175,7 +150,7 @@ impl Cleanup {
     fn run(&mut self) {
         if !self.done {
             self.done = true;
-            clean(&mut self.journal, Some(&self.ground));
+            sweep::clean(&mut self.journal, Some(&self.ground), sweep::After::End);
         }
     }
 }

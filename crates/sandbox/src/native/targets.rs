@@ -34,22 +34,29 @@ impl Range {
         let path = |name: &str| env::var_os(name).filter(|path| !path.is_empty());
         let targets = Targets {
             host_addresses: host_addresses(),
-            name_servers: name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
+            name_servers: system_name_servers(),
             // The same number inside would be one of our own listeners.
             host_port: port.filter(|port| !spec.listen.contains(port)),
             host_abstract: unix.as_ref().and(name).map(String::into_bytes),
             sockets: ["SSH_AUTH_SOCK", "GPG_AGENT_SOCK"].into_iter().filter_map(path).collect(),
             unseen: spec.must_not_see.iter().cloned().map(PathBuf::into_os_string).collect(),
-            control: spec.listen.first().copied(),
+            control: spec.listen.first().map(|port| (Ipv4Addr::LOCALHOST, *port).into()),
+            network: None,
         };
         Self { targets, _tcp: tcp, _unix: unix }
     }
 }
 
-fn host_addresses() -> Vec<std::net::IpAddr> {
+/// The addresses of this machine's interfaces, but for loopback.
+pub(crate) fn host_addresses() -> Vec<std::net::IpAddr> {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
     let others = all.into_iter().filter(|interface| !interface.is_loopback());
     others.map(|interface| interface.ip()).take(ADDRESSES_MAX).collect()
+}
+
+/// The name servers of this machine.
+pub(crate) fn system_name_servers() -> Vec<std::net::IpAddr> {
+    name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
 }
 
 fn name_servers(text: &str) -> Vec<std::net::IpAddr> {

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use ringfence_sandbox::{Rule, native};
+use ringfence_sandbox::Rule;
 
 use crate::Test;
 use crate::support::{Case, Placeholder, REFUSED, User};
@@ -57,7 +57,7 @@ fn killing_it_at_any_moment_leaves_nothing(user: User) {
         child.wait().unwrap();
         // A process that is just dying may still hold a placeholder: then it stays written down.
         loop {
-            native::sweep(&case.wish.run_dir).unwrap();
+            ringfence_sandbox::sweep(&case.wish.run_dir).unwrap();
             if case.journals() == 0 {
                 break;
             }
@@ -91,11 +91,11 @@ fn a_sweep_puts_everything_back(user: User) {
     child.wait().unwrap();
     let _ = stdout.read(&mut [0; 1]);
     assert_eq!(names().len(), 3, "a killed supervisor cleans nothing");
-    native::sweep(&case.wish.run_dir).unwrap();
+    ringfence_sandbox::sweep(&case.wish.run_dir).unwrap();
     assert_eq!(names(), ["own"]);
     assert_eq!((case.journals(), case.groups().len()), (0, 0));
-    native::sweep(&case.wish.run_dir).unwrap();
-    native::sweep(&case.outside().join("never")).unwrap();
+    ringfence_sandbox::sweep(&case.wish.run_dir).unwrap();
+    ringfence_sandbox::sweep(&case.outside().join("never")).unwrap();
 }
 
 fn a_live_run_keeps_shared_placeholders(user: User) {
@@ -125,7 +125,7 @@ fn a_live_run_keeps_shared_placeholders(user: User) {
     second_out.read_to_string(&mut said).unwrap();
     assert_eq!(said, "{}");
     assert!(second.wait().unwrap().success());
-    native::sweep(&first.wish.run_dir).unwrap();
+    ringfence_sandbox::sweep(&first.wish.run_dir).unwrap();
     assert!(!first.project().join(".mcp.json").exists());
 }
 

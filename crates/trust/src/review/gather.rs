@@ -295,7 +295,7 @@ fn source(source: &Source) -> String {
 }
 
 fn hosts(rules: &[HostRule]) -> Vec<String> {
-    rules.iter().map(ToString::to_string).collect()
+    rules.iter().map(HostRule::described).collect()
 }
 
 fn patterns(patterns: &[Pattern]) -> Vec<String> {

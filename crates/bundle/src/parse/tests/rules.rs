@@ -63,6 +63,32 @@ fn egress_agrees_with_allowed_hosts() {
 }
 
 #[test]
+fn an_opaque_host_is_one_host_and_one_port() {
+    let hosts = |list: &str| format!("[sandbox.network]\nallowed_hosts = [{list}]");
+    let good = hosts("{ host = \"db.a.com:5432\", opaque = true }");
+    for (name, bad) in [
+        ("bad-host", "{ host = \"db.a.com\", opaque = true }"),
+        ("bad-host", "{ host = \".a.com:5432\", opaque = true }"),
+        ("bad-host", "{ host = \"*.a.com\" }"),
+        ("local-host", "{ host = \"127.0.0.1:5432\", opaque = true }"),
+        ("missing-key", "{ opaque = true }"),
+        ("unknown-key", "{ host = \"db.a.com:5432\", opaqe = true }"),
+        ("wrong-type", "{ host = \"db.a.com:5432\", opaque = \"yes\" }"),
+        ("wrong-type", "5432"),
+        ("duplicate-value", "\"db.a.com:5432\", { host = \"DB.a.com.:5432\", opaque = true }"),
+        ("duplicate-value", "\"db.a.com\", { host = \"db.a.com\", opaque = false }"),
+    ] {
+        rule(name, &good, &hosts(bad));
+        let server = "[servers.a]\ntype = \"stdio\"\ncommand = \"x\"";
+        rule(
+            name,
+            &format!("{server}\nallowed_hosts = [\"a.com\"]"),
+            &format!("{server}\nallowed_hosts = [{bad}]"),
+        );
+    }
+}
+
+#[test]
 fn no_spelling_of_this_machine_is_allowed() {
     for host in [
         "localhost",

@@ -298,7 +298,7 @@ async fn curl_sends_and_gets_large_bodies() {
             "@-",
         ])
         .arg("--proxy")
-        .arg(world.token.proxy_url(world.port))
+        .arg(world.token.proxy_url(([127, 0, 0, 1], world.port).into()))
         .arg(url)
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())

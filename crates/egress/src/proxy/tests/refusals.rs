@@ -168,7 +168,7 @@ async fn what_is_no_request_is_answered_and_recorded_escaped() {
     for (number, (bytes, decided)) in [
         ("\u{16}\u{3}\u{1}hello".to_owned(), r"? \u{16}\u{3}\u{1}hello 0 -request".to_owned()),
         ("GET / HTTP/1.1\n\n".to_owned(), "? GET / HTTP/1.1 0 -request".to_owned()),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), "? PRI * HTTP/2.0 0 -request".to_owned()),
+        ("PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n".to_owned(), "? PRI * HTTP/2.0 0 -request".to_owned()),
         (
             format!("GET /?key=secret HTTP/1.1\r\nHost: api.localhost\r\n{authorization}\r\n"),
             "GET / 0 +token -request".to_owned(),

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::support::{World, accepted, read_all, upstream};
+use crate::support::{World, accepted, hello, read_all, upstream};
 
 struct Tls {
     acceptor: TlsAcceptor,
@@ -46,15 +46,6 @@ fn tls_with(servers: rustls::crypto::CryptoProvider) -> Tls {
 
 fn name(text: &str) -> ServerName<'static> {
     ServerName::try_from(text.to_owned()).unwrap()
-}
-
-/// What a client would send first to this host.
-fn hello(host: &str) -> Vec<u8> {
-    let mut connection =
-        rustls::ClientConnection::new(Arc::clone(tls().connector.config()), name(host)).unwrap();
-    let mut bytes = Vec::new();
-    connection.write_tls(&mut bytes).unwrap();
-    bytes
 }
 
 /// Answers one TLS client with what it has read up to its end.
@@ -124,7 +115,7 @@ async fn curl_goes_through() {
             "15",
             "--proxy",
         ])
-        .arg(world.token.proxy_url(world.port))
+        .arg(world.token.proxy_url(([127, 0, 0, 1], world.port).into()))
         .arg(format!("https://api.localhost:{port}/path"))
         .output()
         .await

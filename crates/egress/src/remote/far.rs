@@ -1,0 +1,294 @@
+//! The sidecar's side.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringfence_policy::{Principal, Ruleset};
+use ringfence_record::Event;
+use tokio::io::copy_bidirectional;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::net::{TcpListener, UnixStream};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+
+use super::wire::{self, Begin, Order, Refusal, Unresolved, Word};
+use super::{CONTROL, SIDECAR_FOLDER, SIDECAR_NAME};
+use crate::address::{AddressError, check_addresses};
+use crate::engine::{Addresses, Check, Engine, Journal, Limits, Lookup, Names, Strictness};
+use crate::local::Locals;
+use crate::resolve::ResolveError;
+use crate::{Begun, Proxy, Token};
+
+/// Events that the supervisor has not taken yet, before a request waits.
+const WAITING: usize = 1024;
+/// Connections of one relayed port at a time.
+const CONNECTIONS: usize = 1024;
+
+/// Whether this process was started as a sidecar.
+#[must_use]
+pub fn is_sidecar() -> bool {
+    std::env::args_os().next().is_some_and(|name| {
+        name.to_str().and_then(|name| name.strip_prefix('/')) == Some(SIDECAR_NAME)
+    })
+}
+
+/// The program's entry as a sidecar: called by `main` before anything else when the process was started
+/// as one (see [`is_sidecar`]). Never returns; ends when its supervisor does.
+pub fn sidecar_main() -> ! {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let ended = runtime.and_then(|runtime| {
+        runtime.block_on(async {
+            let control = UnixStream::connect(Path::new(SIDECAR_FOLDER).join(CONTROL)).await?;
+            attend(control, Path::new(SIDECAR_FOLDER)).await
+        })
+    });
+    // The supervisor was told why, if it still listens. Nothing that was open is waited for.
+    match ended {
+        Ok(never) => match never {},
+        Err(_) => std::process::exit(1),
+    }
+}
+
+/// Does what it is told, until the socket ends: then all that it serves ends with it.
+pub(super) async fn attend(control: UnixStream, folder: &Path) -> io::Result<Infallible> {
+    let (mut orders, mut words) = control.into_split();
+    let begin = match wire::receive(&mut orders).await? {
+        Some(Order::Begin(begin)) => begin,
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    };
+    let begun = Begun::default();
+    let (say, mut said) = mpsc::unbounded_channel();
+    let line = Arc::new(Line {
+        say,
+        events: AtomicUsize::new(0),
+        room: Notify::new(),
+        questions: AtomicU64::new(0),
+        asked: Mutex::default(),
+    });
+    let (stop, stopped) = watch::channel(false);
+    match listen(&begin, folder, &line, &begun, &stopped).await {
+        Ok(()) => wire::send(&mut words, &Word::Ready).await?,
+        Err(reason) => {
+            wire::send(&mut words, &Word::Refused { reason: reason.clone() }).await?;
+            return Err(io::Error::other(reason));
+        }
+    }
+    let writing = async {
+        while let Some(word) = said.recv().await {
+            wire::send(&mut words, &word).await?;
+            if matches!(word, Word::Bye) {
+                break;
+            }
+        }
+        Err::<Infallible, _>(io::Error::from(io::ErrorKind::BrokenPipe))
+    };
+    tokio::select! {
+        ended = writing => ended,
+        ended = obey(&mut orders, &line, &begun, &stop) => ended,
+    }
+}
+
+async fn obey(
+    orders: &mut OwnedReadHalf,
+    line: &Line,
+    begun: &Begun,
+    stop: &watch::Sender<bool>,
+) -> io::Result<Infallible> {
+    loop {
+        match wire::receive(orders).await? {
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(Order::Begin(_)) => return Err(io::ErrorKind::InvalidData.into()),
+            Some(Order::Stop) => drop(stop.send(true)),
+            Some(Order::Go) => {
+                begun.begin();
+                line.tell(Word::Going)?;
+            }
+            Some(Order::Resolved { question, answer }) => {
+                line.answered(question, Answer::Names(answer))
+            }
+            Some(Order::Checked { question, refusal }) => {
+                line.answered(question, Answer::Address(refusal));
+            }
+            Some(Order::Kept { events }) => {
+                let events = usize::try_from(events).unwrap_or(usize::MAX);
+                let before = line.events.load(Ordering::Acquire);
+                line.events.fetch_sub(events.min(before), Ordering::AcqRel);
+                line.room.notify_waiters();
+            }
+        }
+    }
+}
+
+/// Opens every port.
+async fn listen(
+    begin: &Begin,
+    folder: &Path,
+    line: &Arc<Line>,
+    begun: &Begun,
+    stopped: &watch::Receiver<bool>,
+) -> Result<(), String> {
+    if begin.version != wire::VERSION {
+        return Err(format!("there is no form {} of orders", begin.version));
+    }
+    let ruleset =
+        Ruleset::from_json(begin.ruleset.as_bytes()).map_err(|error| error.to_string())?;
+    let at =
+        |port: u16, error: io::Error| format!("{}: {error}", SocketAddr::new(begin.address, port));
+    let listener = std::net::TcpListener::bind((begin.address, begin.proxy))
+        .map_err(|error| at(begin.proxy, error))?;
+    let engine = Engine::new(
+        Box::new(Arc::new(ruleset)),
+        Box::new(Arc::clone(line)),
+        Box::new(Arc::clone(line)),
+        Box::new(Arc::clone(line)),
+        Limits::default(),
+    );
+    let strictness = Strictness { refuse_literals: begin.strict, refuse_opaque: begin.strict };
+    let proxy = Proxy::with_engine(engine.with_strictness(strictness));
+    let (token, begun, stopped) = (Token::given(&begin.token), begun.clone(), stopped.clone());
+    for (port, socket) in &begin.relays {
+        let listener =
+            TcpListener::bind((begin.address, *port)).await.map_err(|error| at(*port, error))?;
+        tokio::spawn(relay(listener, folder.join(socket)));
+    }
+    let line = Arc::clone(line);
+    tokio::spawn(async move {
+        // What was open is recorded by now. A proxy that cannot go on is no peer any more: the sandbox
+        // is shut then, as when it is told to end.
+        let _ = proxy.serve(listener, Principal::Agent, token, begun, stopped).await;
+        let _ = line.tell(Word::Bye);
+    });
+    Ok(())
+}
+
+/// Passes connections on, byte for byte, each way until its end.
+async fn relay(listener: TcpListener, socket: std::path::PathBuf) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+        let Ok((mut client, _)) = listener.accept().await else {
+            // Descriptors have run out: some are given back when connections end.
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            continue;
+        };
+        let socket = socket.clone();
+        tokio::spawn(async move {
+            let _slot = slot;
+            let _ = client.set_nodelay(true);
+            // Errors of a connection are its own ends'.
+            if let Ok(mut server) = UnixStream::connect(socket).await {
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+            }
+        });
+    }
+}
+
+enum Answer {
+    Names(Result<Vec<IpAddr>, Unresolved>),
+    Address(Option<Refusal>),
+}
+
+/// The line to the supervisor.
+struct Line {
+    say: mpsc::UnboundedSender<Word>,
+    /// Events that were sent and not taken yet.
+    events: AtomicUsize,
+    room: Notify,
+    questions: AtomicU64,
+    asked: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+}
+
+impl Line {
+    fn tell(&self, word: Word) -> io::Result<()> {
+        self.say.send(word).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn asked(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answered(&self, question: u64, answer: Answer) {
+        if let Some(asker) = self.asked().remove(&question) {
+            // Whoever asked may have given up.
+            let _ = asker.send(answer);
+        }
+    }
+
+    async fn ask(&self, word: impl FnOnce(u64) -> Word) -> Option<Answer> {
+        let question = self.questions.fetch_add(1, Ordering::Relaxed);
+        let (asker, answer) = oneshot::channel();
+        self.asked().insert(question, asker);
+        let _forget = Forget(self, question);
+        self.tell(word(question)).ok()?;
+        answer.await.ok()
+    }
+}
+
+/// Forgets a question that nobody waits for any more.
+struct Forget<'a>(&'a Line, u64);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.asked().remove(&self.1);
+    }
+}
+
+impl Names for Arc<Line> {
+    fn lookup<'a>(&'a self, name: &'a str) -> Lookup<'a> {
+        Box::pin(async move {
+            let word = |question| Word::Resolve { question, name: name.to_owned() };
+            match self.ask(word).await {
+                Some(Answer::Names(answer)) => answer.map_err(Into::into),
+                _ => Err(ResolveError::Lookup("the supervisor is gone".into())),
+            }
+        })
+    }
+}
+
+/// What this container knows, and then what the machine knows.
+impl Addresses for Arc<Line> {
+    fn check<'a>(&'a self, answers: &'a [IpAddr]) -> Check<'a> {
+        Box::pin(async move {
+            let checked = check_addresses(answers, &Locals::of_this_machine())?;
+            let Some(first) = answers.first().copied() else { return Err(AddressError::Empty) };
+            let word = |question| Word::Check { question, addresses: answers.to_vec() };
+            match self.ask(word).await {
+                Some(Answer::Address(None)) => Ok(checked),
+                Some(Answer::Address(Some(Refusal::Local(address)))) => {
+                    Err(AddressError::Local(address))
+                }
+                Some(Answer::Address(Some(Refusal::Unknown(address, reason)))) => {
+                    Err(AddressError::Unknown(address, reason))
+                }
+                _ => Err(AddressError::Unknown(first, "the supervisor is gone".into())),
+            }
+        })
+    }
+}
+
+impl Journal for Arc<Line> {
+    fn note(&self, event: Event) -> Result<(), String> {
+        self.events.fetch_add(1, Ordering::AcqRel);
+        self.tell(Word::Event(Box::new(event))).map_err(|_| "the supervisor is gone".to_owned())
+    }
+
+    fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            loop {
+                let space = self.room.notified();
+                tokio::pin!(space);
+                space.as_mut().enable();
+                if self.events.load(Ordering::Acquire) < WAITING {
+                    return;
+                }
+                space.await;
+            }
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! Images: the agent's, which is there or not, and the sidecar's, which is made from this program.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use bollard::query_parameters::CreateImageOptions;
+use futures_util::StreamExt as _;
+use tokio::io::AsyncReadExt as _;
+
+use super::engine::{Engine, failed};
+use crate::error::{Error, Result, Step};
+
+/// The sidecar image's name, before the tag that tells programs apart.
+const SIDECAR: &str = "ringfence-sidecar";
+
+/// An image that is there, by its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// As it was asked for.
+    pub name: String,
+    /// The digest of its configuration, by which the container is made: `sha256:…`.
+    pub id: String,
+    /// The digest in the registry from which it came, if it came from one.
+    pub repository: Option<String>,
+    /// Where its programs are looked up, if it says so.
+    pub path: Option<String>,
+    /// Folders that it wants to be volumes: they are scratch space here.
+    pub(super) volumes: Vec<String>,
+}
+
+impl Image {
+    /// Looks for an image. Nothing is ever pulled.
+    ///
+    /// # Errors
+    /// [`Error::Spec`]: it is not there; [`Error::Step`]: the engine does not say.
+    pub async fn find(engine: &Engine, name: &str) -> Result<Self> {
+        let found = match engine.docker.inspect_image(name).await {
+            Err(bollard::errors::Error::DockerResponseServerError { status_code: 404, .. }) => {
+                return Err(Error::Spec(format!(
+                    "there is no image `{0}` in this engine, and none is pulled; next: `docker build \
+                     -t {0} .`, or `docker pull {0}` if you know where it comes from",
+                    name.escape_debug()
+                )));
+            }
+            found => {
+                found.map_err(failed(format!("look for the image {}", name.escape_debug())))?
+            }
+        };
+        let id = found.id.unwrap_or_default();
+        if !id.starts_with("sha256:") {
+            return Err(Error::Spec(format!("the image `{}` has no digest", name.escape_debug())));
+        }
+        let config = found.config.unwrap_or_default();
+        let path = config.env.unwrap_or_default().into_iter();
+        let path =
+            path.filter_map(|pair| pair.strip_prefix("PATH=").map(str::to_owned)).next_back();
+        Ok(Self {
+            name: name.to_owned(),
+            id,
+            repository: found.repo_digests.unwrap_or_default().into_iter().next(),
+            path: path.filter(|path| path.split(':').all(|part| part.starts_with('/'))),
+            volumes: config.volumes.unwrap_or_default().into_iter().collect(),
+        })
+    }
+}
+
+/// The image of the sidecar, made now if this very program's is not there yet. Gives its id.
+///
+/// # Errors
+/// [`Error::Step`].
+pub(super) async fn sidecar(engine: &Engine, program: &Path, name: &str) -> Result<String> {
+    let tag = stamp(program)?;
+    let full = format!("{SIDECAR}:{tag}");
+    if let Ok(found) = engine.docker.inspect_image(&full).await
+        && let Some(id) = found.id
+    {
+        return Ok(id);
+    }
+    let options = CreateImageOptions {
+        from_src: Some("-".into()),
+        repo: Some(SIDECAR.into()),
+        tag: Some(tag),
+        ..CreateImageOptions::default()
+    };
+    let body = archive(program, name).await?;
+    let mut progress = Box::pin(engine.docker.create_image(
+        Some(options),
+        Some(bollard::body_try_stream(body)),
+        None,
+    ));
+    while let Some(said) = progress.next().await {
+        said.map_err(failed("make the sidecar's image"))?;
+    }
+    let made =
+        engine.docker.inspect_image(&full).await.map_err(failed("find the sidecar's image"))?;
+    made.id.ok_or_else(|| Error::Spec("the sidecar's image has no digest".into()))
+}
+
+/// What tells this program's file from any other: it is not read for it.
+fn stamp(program: &Path) -> Result<String> {
+    use std::hash::{Hash as _, Hasher as _};
+    let file = std::fs::metadata(program).step(format!("look at {}", program.display()))?;
+    let marks = [
+        file.dev(),
+        file.ino(),
+        file.size(),
+        file.mtime().unsigned_abs(),
+        file.mtime_nsec().unsigned_abs(),
+        file.ctime().unsigned_abs(),
+        file.ctime_nsec().unsigned_abs(),
+    ];
+    let mut text = String::new();
+    for seed in 0..2_u64 {
+        // No secret and no proof: a name.
+        let mut hasher = std::hash::DefaultHasher::new();
+        (seed, marks).hash(&mut hasher);
+        let _ = write!(text, "{:016x}", hasher.finish());
+    }
+    Ok(text)
+}
+
+/// A root file system with the program in it and nothing else.
+async fn archive(
+    program: &Path,
+    name: &str,
+) -> Result<impl futures_util::Stream<Item = std::io::Result<bytes::Bytes>> + Send + 'static> {
+    let step = "pack the sidecar's image";
+    let file = tokio::fs::File::open(program).await.step(step)?;
+    let size = file.metadata().await.step(step)?.len();
+    let mut start = Vec::new();
+    for folder in ["run/", "run/ringfence/", "proc/", "sys/", "dev/", "etc/"] {
+        start.extend_from_slice(&header(folder, 0, tar::EntryType::Directory).step(step)?);
+    }
+    start.extend_from_slice(&header(name, size, tar::EntryType::Regular).step(step)?);
+    let padding = usize::try_from(size.next_multiple_of(512) - size).unwrap_or(0);
+    // Two empty blocks end an archive.
+    let end = vec![0; padding + 1024];
+    let start = futures_util::stream::once(async { Ok(bytes::Bytes::from(start)) });
+    let end = futures_util::stream::once(async { Ok(bytes::Bytes::from(end)) });
+    let content = futures_util::stream::try_unfold((file, size), |(mut file, left)| async move {
+        if left == 0 {
+            return Ok(None);
+        }
+        let most = usize::try_from(left.min(256 << 10)).unwrap_or(256 << 10);
+        let mut piece = vec![0; most];
+        file.read_exact(&mut piece).await?;
+        let left = left - most as u64;
+        Ok(Some((bytes::Bytes::from(piece), (file, left))))
+    });
+    Ok(start.chain(content).chain(end))
+}
+
+fn header(path: &str, size: u64, kind: tar::EntryType) -> std::io::Result<Vec<u8>> {
+    let mut header = tar::Header::new_ustar();
+    header.set_path(path)?;
+    header.set_size(size);
+    header.set_mode(0o755);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_entry_type(kind);
+    header.set_cksum();
+    Ok(header.as_bytes().to_vec())
+}

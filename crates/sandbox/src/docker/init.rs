@@ -1,0 +1,158 @@
+//! Process 1 of the agent's container.
+
+use std::ffi::{OsStr, OsString};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use rustix::fs::Access;
+use rustix::thread::CapabilitySet;
+
+use super::prepare::is_name;
+use super::{DOOR_FILE, INIT_FILE, INIT_PORT};
+use crate::error::{Error, Result, Step};
+use crate::inside::channel::Channel;
+use crate::inside::wire::{Blueprint, Order, Reply};
+use crate::inside::{self, Agent, Confinement};
+use crate::sys;
+
+/// How long the sidecar may take to lead to the supervisor.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it waits between two tries.
+const PAUSE: Duration = Duration::from_millis(2);
+/// A line on which the other side has not moved for so long is cut.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Whether this process was started as process 1 of an agent's container.
+#[must_use]
+pub fn is_init() -> bool {
+    let named = std::env::args_os().next().is_some_and(|name| name == INIT_FILE);
+    named && rustix::process::getpid() == rustix::process::Pid::INIT
+}
+
+/// The program's entry as that process: called by `main` before anything else when [`is_init`] says so.
+/// Never returns. With it everything in the container ends.
+pub fn init_main() -> ! {
+    let status = match connect() {
+        Ok(channel) => {
+            // The supervisor reads the failure; if it is gone, there is nobody to tell.
+            if let Err(error) = serve(&channel) {
+                let _ = channel.send(&Reply::Failed(error.into()), &[]);
+            }
+            0
+        }
+        Err(_) => 1,
+    };
+    sys::exit_now(status)
+}
+
+fn connect() -> io::Result<Channel> {
+    let door = fs::read_to_string(DOOR_FILE)?;
+    let address: IpAddr = door.trim().parse().map_err(io::Error::other)?;
+    let began = Instant::now();
+    let stream = loop {
+        match TcpStream::connect_timeout(&SocketAddr::new(address, INIT_PORT), PATIENCE) {
+            Ok(stream) => break stream,
+            Err(error) if began.elapsed() > PATIENCE => return Err(error),
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    };
+    stream.set_nodelay(true)?;
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(&stream, SILENCE)?;
+    sockopt::set_tcp_keepcnt(&stream, 1)?;
+    Ok(Channel::new(stream.into()))
+}
+
+fn serve(channel: &Channel) -> Result<()> {
+    inside::shut()?;
+    sys::ignore_terminal_stops();
+    let Some((Order::Enter(blueprint), _)) = inside::receive(channel)? else { return Ok(()) };
+    let mut blueprint = *blueprint;
+    check(&blueprint)?;
+    blueprint.program = resolve(&blueprint)?;
+    std::env::set_current_dir(Path::new(&blueprint.project.path)).step("go to the project")?;
+    let stdio = take_streams()?;
+    // The engine's mounts hold what may be written.
+    let confinement = Confinement::new(&blueprint.bounds, None, false)?;
+    rustix::thread::set_no_new_privs(true).step("forbid new privileges")?;
+    let mut agent = Agent::new(blueprint, stdio, confinement);
+    channel.send(&Reply::Built, &[]).step("answer")?;
+    inside::obey(channel, &mut agent)
+}
+
+/// Holds what the engine made against what it was asked for: no flag is believed.
+fn check(blueprint: &Blueprint) -> Result<()> {
+    for (path, dev, ino) in &blueprint.expected {
+        let path = Path::new(path);
+        let found = fs::symlink_metadata(path).step(format!("look at {}", path.display()))?;
+        if (found.dev(), found.ino()) != (*dev, *ino) {
+            return Err(Error::Spec(format!(
+                "{}: the engine mounted something else there: it may run on another machine, or the \
+                 path was exchanged meanwhile",
+                path.display()
+            )));
+        }
+    }
+    let sets = rustix::thread::capabilities(None).step("read our capabilities")?;
+    if !(sets.effective | sets.permitted | sets.inheritable).is_empty() {
+        return Err(Error::Spec("the engine left capabilities to the container".into()));
+    }
+    for bit in 0..CapabilitySet::all().bits().count_ones().min(64) {
+        let one = CapabilitySet::from_bits_retain(1 << bit);
+        if matches!(rustix::thread::capability_is_in_bounding_set(one), Ok(true)) {
+            return Err(Error::Spec(
+                "the engine left capabilities that a program could gain".into(),
+            ));
+        }
+    }
+    if rustix::process::geteuid().is_root() || rustix::process::getegid().is_root() {
+        return Err(Error::Spec("the engine runs the container as root".into()));
+    }
+    Ok(())
+}
+
+/// The program's path in the image.
+fn resolve(blueprint: &Blueprint) -> Result<OsString> {
+    let program = blueprint.program.as_os_str();
+    if !is_name(program) {
+        return Ok(program.to_owned());
+    }
+    let path = blueprint.env.iter().rev().find(|(name, _)| name == "PATH");
+    let path = path.map(|(_, value)| value.as_os_str()).unwrap_or_default();
+    let places = path.as_bytes().split(|byte| *byte == b':').map(OsStr::from_bytes);
+    for place in places.filter(|place| !place.is_empty()) {
+        let file = PathBuf::from(place).join(program);
+        let is_file = fs::metadata(&file).is_ok_and(|found| found.is_file());
+        if is_file && rustix::fs::access(&file, Access::EXEC_OK).is_ok() {
+            return Ok(file.into_os_string());
+        }
+    }
+    Err(Error::Spec(format!(
+        "`{}` is in no folder of the image's PATH ({})",
+        program.display(),
+        path.display()
+    )))
+}
+
+/// The agent's streams. What is left in their place leads nowhere.
+fn take_streams() -> Result<[OwnedFd; 3]> {
+    let step = "take the standard streams";
+    let copy = |fd| rustix::io::fcntl_dupfd_cloexec(fd, 3).step(step);
+    let taken = [
+        copy(rustix::stdio::stdin())?,
+        copy(rustix::stdio::stdout())?,
+        copy(rustix::stdio::stderr())?,
+    ];
+    let null = fs::File::options().read(true).write(true).open("/dev/null").step(step)?;
+    rustix::stdio::dup2_stdin(&null).step(step)?;
+    rustix::stdio::dup2_stdout(&null).step(step)?;
+    rustix::stdio::dup2_stderr(&null).step(step)?;
+    Ok(taken)
+}
