@@ -30,7 +30,7 @@ impl Daemon {
         let mut daemon = Command::new("unshare");
         let up = "ip link set lo up && exec dockerd \"$@\"";
         daemon
-            .args(["--net", "--mount", "--propagation", "unchanged", "sh", "-c", up, "dockerd"])
+            .args(["--net", "sh", "-c", up, "dockerd"])
             .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
             .args(["--host", &format!("unix://{}", at("s"))])
             .env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()))

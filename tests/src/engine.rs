@@ -162,6 +162,13 @@ impl Engine {
         containers.lines().chain(networks.lines()).map(str::to_owned).collect()
     }
 
+    /// The processes of its containers.
+    fn members(&self) -> Vec<Pid> {
+        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        numbers.filter(|pid| self.holds(*pid)).filter_map(Pid::from_raw).collect()
+    }
+
     /// Its processes: those whose command line names its folder, which no other has.
     fn processes(folder: &Path) -> Vec<Pid> {
         let name = folder.display().to_string();
@@ -185,7 +192,8 @@ impl Drop for Engine {
         }
         // What a killed daemon left behind: containerd, and containers with their shims.
         eventually("the end of an engine's processes", || {
-            let left = Self::processes(self.folder.path());
+            let mut left = Self::processes(self.folder.path());
+            left.extend(self.members());
             for pid in &left {
                 let _ = kill_process(*pid, Signal::KILL);
             }

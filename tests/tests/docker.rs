@@ -165,7 +165,7 @@ fn gone(pid: i32) -> bool {
 
 /// The processes whose command line is this, on this machine.
 fn processes(line: &str) -> Vec<i32> {
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let named = numbers.filter(|pid| {
         let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -237,7 +237,7 @@ fn killed_at_random_moments(killed: Killed, wall: Wall) {
         }
         project.ringfence(&["clean"]).ok().done();
         assert_eq!(engine.left(), Vec::<String>::new(), "{killed:?} {time}");
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("it is there");
         assert!(!mounts.contains(&project.state().display().to_string()), "{killed:?} {time}");
         if project.last_run().join("events.jsonl").exists() {
             project.ringfence(&["audit", "verify"]).ok().done();

@@ -41,6 +41,8 @@ mod conformance;
 mod conformance_client;
 mod docker;
 mod docker_input;
+mod egress_corpus;
+mod egress_squid;
 mod engine;
 mod house;
 mod real_agent;

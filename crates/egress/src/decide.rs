@@ -177,7 +177,7 @@ fn hint(layer: Layer, who: &Principal, host: &Host) -> String {
 }
 
 /// A target without its query and its user information, where secrets stand.
-fn without_secrets(given: &str) -> String {
+pub(crate) fn without_secrets(given: &str) -> String {
     let path = given.split('?').next().unwrap_or_default();
     match path.rsplit_once('@') {
         Some((_, host)) => format!("...@{host}"),

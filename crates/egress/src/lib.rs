@@ -1,4 +1,4 @@
-//! May this connection leave, and to which address? The built-in proxy.
+//! May this connection leave, and to which address? The built-in proxy, and Squid by the same rules.
 //!
 //! A client speaks HTTP/1.1 to the proxy: `CONNECT host:port`, or a request whose target is an
 //! absolute `http://` URI. Every request is judged on its own, in this order: the run's token, the
@@ -12,6 +12,8 @@ mod address;
 mod admit;
 mod body;
 mod connection;
+#[cfg(test)]
+mod corpus;
 mod decide;
 mod dial;
 mod engine;
@@ -27,6 +29,7 @@ mod reply;
 mod request;
 mod resolve;
 mod slots;
+mod squid;
 #[cfg(test)]
 mod support;
 mod target;
@@ -41,6 +44,7 @@ pub use hello::{Hello, HelloReader, Progress, asks_for_retry};
 pub use local::Locals;
 pub use proxy::{Begun, Proxy};
 pub use resolve::{ResolveError, Resolver};
+pub use squid::{Setup as SquidSetup, Squid, clear as clear_squid};
 pub use token::Token;
 
 /// Why the proxy could not start.
@@ -53,6 +57,17 @@ pub enum Error {
     /// The resolver could not be set up; nothing may be resolved, so nothing runs.
     #[error("no resolver: {0}")]
     Resolver(String),
+    /// Squid cannot be used here: it is not there, too old, or did not start.
+    #[error("engine = \"squid\": {reason}")]
+    Squid {
+        /// Why.
+        reason: String,
+        /// What to type next, where there is one thing.
+        next: Option<&'static str>,
+    },
+    /// A rule that Squid cannot be told exactly. The built-in proxy can keep it.
+    #[error("engine = \"squid\": {0}")]
+    Rule(String),
     /// The sidecar refuses or is gone: nothing can leave, so nothing runs.
     #[error("the sidecar: {0}")]
     Sidecar(String),

@@ -28,6 +28,14 @@ impl Locals {
         Self { assumed }
     }
 
+    /// The addresses of this machine's interfaces now.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub(crate) fn all(&self) -> io::Result<Vec<IpAddr>> {
+        Ok(if_addrs::get_if_addrs()?.iter().map(if_addrs::Interface::ip).collect())
+    }
+
     /// Whether this address is one of ours.
     ///
     /// # Errors

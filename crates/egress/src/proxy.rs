@@ -21,7 +21,7 @@ use crate::token::Token;
 /// How long no connection is accepted after an error, for example when descriptors have run out.
 const PAUSE: Duration = Duration::from_millis(50);
 /// So many errors in a row are the listener's own fault.
-const MAX_ERRORS: u32 = 200;
+pub(crate) const MAX_ERRORS: u32 = 200;
 
 /// Whether a process was started in a sandbox. Before that only the sandbox's own probe is in it: its
 /// requests are answered with a refusal and are no decision, so the record has none of them.
@@ -149,17 +149,17 @@ impl Proxy {
 
 /// Whether an error is a shortage that ends when connections do (`ENOMEM`, `ENFILE`, `EMFILE`,
 /// `ENOBUFS` on Linux), so that the listener is not to blame.
-fn passing(error: &std::io::Error) -> bool {
+pub(crate) fn passing(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105))
 }
 
 /// Returns when the signal is true or can no longer be given.
-async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
+pub(crate) async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// The next connection. After an error it waits a little.
-async fn accept(listener: &tokio::net::TcpListener) -> std::io::Result<TcpStream> {
+pub(crate) async fn accept(listener: &tokio::net::TcpListener) -> std::io::Result<TcpStream> {
     match listener.accept().await {
         Ok((stream, _)) => Ok(stream),
         Err(error) => {

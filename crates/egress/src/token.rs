@@ -51,6 +51,17 @@ impl Token {
         &self.0
     }
 
+    /// The same for a user of another name.
+    #[must_use]
+    pub fn proxy_url_as(&self, user: &str, at: SocketAddr) -> String {
+        format!("http://{user}:{}@{at}", self.0)
+    }
+
+    /// What a password file is made of.
+    pub(crate) fn secret(&self) -> &str {
+        &self.0
+    }
+
     /// Whether the value of a `Proxy-Authorization` header shows this token: `Basic`, user
     /// `ringfence` (RFC 7617).
     pub(crate) fn admits(&self, credentials: &[u8]) -> bool {

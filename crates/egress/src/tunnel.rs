@@ -22,7 +22,7 @@ use crate::traffic::Traffic;
 const CHUNK: usize = 64 * 1024;
 /// A TLS alert, fatal, `access_denied` (RFC 8446, section 6.2): the client learns at once that it was
 /// refused and not cut off.
-const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
+pub(crate) const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// The client's end of a tunnel.
 pub(crate) trait Client: AsyncRead + AsyncWrite + Unpin + Send {
@@ -103,14 +103,14 @@ pub(crate) async fn run<C: Client>(
 }
 
 /// Why a tunnel is not opened.
-struct Refused {
-    reason: String,
+pub(crate) struct Refused {
+    pub(crate) reason: String,
     /// Whether the client speaks TLS and can be sent an alert.
-    tls: bool,
+    pub(crate) tls: bool,
 }
 
 impl Refused {
-    fn new(reason: impl Into<String>, tls: bool) -> Self {
+    pub(crate) fn new(reason: impl Into<String>, tls: bool) -> Self {
         Self { reason: reason.into(), tls }
     }
 }
@@ -147,7 +147,7 @@ async fn open(
 
 /// Holds what the client sends until its hello is whole, and judges it. Gives the bytes up to the
 /// hello's end, and those behind it.
-async fn hold(
+pub(crate) async fn hold(
     client: &mut (impl AsyncRead + Unpin),
     mut reader: HelloReader,
     early: &[u8],
@@ -179,7 +179,7 @@ async fn hold(
 }
 
 /// The server's first bytes, and whether they ask for a second hello.
-async fn first_answer(server: &mut TcpStream) -> io::Result<(Vec<u8>, bool)> {
+pub(crate) async fn first_answer(server: &mut TcpStream) -> io::Result<(Vec<u8>, bool)> {
     let mut answer = Vec::with_capacity(4096);
     loop {
         let ended = server.read_buf(&mut answer).await? == 0;

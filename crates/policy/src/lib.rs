@@ -34,6 +34,7 @@ mod preset;
 mod replace;
 mod ruleset;
 mod scopes;
+mod spelled;
 mod wire;
 
 pub use ceilings::{Caps, Ceilings};
@@ -46,6 +47,7 @@ pub use preset::{Preset, presets};
 pub use replace::Replacement;
 pub use ruleset::Ruleset;
 pub use scopes::FsScopes;
+pub use spelled::{EgressList, EgressPattern, EgressPorts, EgressRules};
 
 #[cfg(test)]
 mod properties;

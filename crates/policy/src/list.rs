@@ -52,6 +52,11 @@ impl List {
         Self { patterns, positive, negative }
     }
 
+    /// The patterns in their order.
+    pub(crate) fn patterns(&self) -> &[NamePattern] {
+        &self.patterns
+    }
+
     pub(crate) fn judge(&self, query: &Query<'_>) -> Verdict {
         if let Some(at) = self.negative.first(&self.patterns, query) {
             return Verdict::Denied(at);

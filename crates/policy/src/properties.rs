@@ -7,4 +7,5 @@ mod ceilings;
 pub(crate) mod generate;
 mod naive;
 mod narrowing;
+mod spelled;
 mod subset;

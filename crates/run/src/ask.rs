@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::execute::{EndedBy, runtime};
 use crate::plan::Request;
+use crate::proxy::Way;
 use crate::session::{Session, alone};
 use crate::supervise::Signals;
 use crate::{Error, Plan};
@@ -112,7 +113,8 @@ impl Inquiry {
         let mut signals =
             Signals::new().map_err(|source| Error::Io { path: "(signals)".into(), source })?;
         let (stop, stopped) = watch::channel(false);
-        let (parts, servers) = alone(&self.plan, session, stopped)?;
+        let proxy = Way::open(&self.plan, &session.run, &session.recorder).await?;
+        let (parts, servers) = alone(&self.plan, session, &proxy, stopped)?;
         let gateway = Gateway::asking(parts);
         let mut asking = JoinSet::new();
         for server in self.servers.clone() {
@@ -136,6 +138,7 @@ impl Inquiry {
         asking.shutdown().await;
         gateway.close().await;
         servers.none().await;
+        proxy.close().await;
         // Nobody listens any more only when all is over already.
         let _ = stop.send(true);
         ended?;

@@ -4,18 +4,16 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 
 use ringfence_bundle::{Id, Manifest, SANDBOX_PATH};
-use ringfence_egress::Token;
 
-use crate::plan::{GATE_PORT, PROXY_PORT};
+use crate::plan::GATE_PORT;
 
 /// What any process gets: a path, a language, and the one way out, which is at this address.
-pub(crate) fn base(token: &Token, peer: IpAddr) -> Vec<(OsString, OsString)> {
-    let proxy = token.proxy_url(SocketAddr::new(peer, PROXY_PORT));
+pub(crate) fn base(proxy: &str, peer: IpAddr) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> =
         vec![("PATH".into(), SANDBOX_PATH.into()), ("LANG".into(), "C.UTF-8".into())];
     for name in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"]
     {
-        env.push((name.into(), proxy.clone().into()));
+        env.push((name.into(), proxy.into()));
     }
     let mut direct = String::from("127.0.0.1,localhost,::1");
     if !peer.is_loopback() {

@@ -251,7 +251,10 @@ impl Error {
                 ) => Kind::Refused,
                 _ => Kind::User,
             },
-            Self::Trust(_)
+            Self::Egress(
+                ringfence_egress::Error::Rule(_) | ringfence_egress::Error::Squid { .. },
+            )
+            | Self::Trust(_)
             | Self::Policy(_)
             | Self::UnpinnedTools { .. }
             | Self::NotAsked { refused: true, .. }
@@ -324,6 +327,8 @@ impl Error {
                 "ringfence approvals show <id>"
             }
             Self::Approval(_) => "ringfence approvals list",
+            Self::Egress(ringfence_egress::Error::Squid { next, .. }) => return *next,
+            Self::Egress(ringfence_egress::Error::Rule(_)) => "ringfence policy explain",
             Self::NoCommand => "ringfence run -- <command>",
             Self::NoImage { .. } => {
                 "write `image = \"name:tag\"` under [sandbox] in .ringfence/ringfence.toml"

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ringfence_approval::Channel;
 use ringfence_bundle::Who;
-use ringfence_egress::{Begun, Proxy, Token};
+use ringfence_egress::Begun;
 use ringfence_gateway::{Gateway, Parts, Stop};
 use ringfence_policy::Principal;
 use ringfence_record::{Attempt, Event, Kind, Recorder, RunId};
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use crate::launch::Launching;
 use crate::live;
 use crate::plan::{GATE_PORT, PROXY_PORT};
+use crate::proxy::{self, Way};
 use crate::rooms::{Counted, Rooms};
 use crate::session::Session;
 use crate::supervise::{Signals, supervise};
@@ -176,6 +177,7 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
     let mut swept = 0;
     for (live, file) in &dead {
         let folder = run_dir(home, &live.run);
+        proxy::sweep(&folder);
         ringfence_sandbox::sweep_after_crash(&folder)?;
         if ringfence_sandbox::has_left(&folder) {
             continue;
@@ -207,15 +209,15 @@ async fn contained(
     let mut signals =
         Signals::new().map_err(|source| Error::Io { path: PathBuf::from("(signals)"), source })?;
     let (stop, stopped) = watch::channel(false);
-    let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
+    let proxy = Way::open(plan, run, recorder).await?;
     let secrets = Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
     // Whatever is declared can be called: a name without a value would be found out in the middle.
     secrets.check(&names::wanted(plan.manifest())).await?;
-    let token = Token::fresh()?;
+    let token = proxy.token(&Principal::Agent)?;
     // In a container it depends on where the sidecar will be.
     let mut env = match plan.backend.is_container() {
         true => Vec::new(),
-        false => wall::around(plan, &token, Ipv4Addr::LOCALHOST.into()),
+        false => wall::around(plan, &proxy, &token, Ipv4Addr::LOCALHOST.into()),
     };
     for name in &plan.credentials {
         let value = secrets.resolve(&Principal::Agent, name).await?;
@@ -274,7 +276,7 @@ async fn contained(
     let begun = Begun::default();
     let mut way = wall::Way::open(plan, &proxy, doors, token, &begun, &stopped).await?;
     if let Some(address) = way.peer() {
-        prepared.equip(wall::around(plan, way.token(), address));
+        prepared.equip(wall::around(plan, &proxy, way.token(), address));
     }
     let gating = tokio::spawn(Arc::clone(&gateway).serve(way.gate().ok_or_else(none)?, stopped));
     let ended = async {
@@ -305,6 +307,12 @@ async fn contained(
                 way.explain(ended?).await
             }
             never = told(&halt, progress) => match never {},
+            reason = proxy.failed() => {
+                running.kill();
+                let _ = running.wait().await;
+                let detail = Some(format!("the proxy failed: {reason}"));
+                Ok(Ended { exit: None, by: EndedBy::Error, detail })
+            }
         }
     }
     .await;
@@ -313,6 +321,7 @@ async fn contained(
     let _ = stop.send(true);
     let _ = tokio::join!(way.closed(), gating);
     servers.none().await;
+    proxy.close().await;
     rooms.close().await;
     ended
 }

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ringfence_bundle::{ServerId, Transport, Who};
-use ringfence_egress::{Begun, Proxy, Token};
+use ringfence_egress::{Begun, Token};
 use ringfence_gateway::{Fate, Launched, Launcher, Told};
 use ringfence_policy::Principal;
 use ringfence_record::{Event, Recorder, RunId};
@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::execute::{base_spec, probed, run_dir};
 use crate::plan::{PROXY_PORT, Program};
+use crate::proxy::Way;
 use crate::stderr::{self, Mouth};
 use crate::supervise::{LOOK, Watched};
 use crate::{Error, Plan, environment};
@@ -57,6 +58,7 @@ pub(crate) struct Launching {
     plan: Plan,
     run: RunId,
     recorder: Recorder,
+    proxy: Way,
     secrets: Resolver,
     orders: mpsc::UnboundedSender<Order>,
     runtime: Handle,
@@ -95,7 +97,7 @@ impl Launching {
         plan: &Plan,
         run: &RunId,
         recorder: &Recorder,
-        proxy: &Proxy,
+        proxy: &Way,
         secrets: Resolver,
         stopped: watch::Receiver<bool>,
         runtime: Handle,
@@ -124,6 +126,7 @@ impl Launching {
             plan: plan.clone(),
             run: run.clone(),
             recorder: recorder.clone(),
+            proxy: proxy.clone(),
             secrets,
             orders,
             runtime,
@@ -148,7 +151,8 @@ impl Launching {
         };
         let program = program(&self.plan, server)?;
         let who = Principal::Server(server.clone());
-        let mut full = environment::base(token, std::net::Ipv4Addr::LOCALHOST.into());
+        let at = std::net::Ipv4Addr::LOCALHOST.into();
+        let mut full = environment::base(&self.proxy.url(&who, token, at), at);
         let mut values = BTreeMap::new();
         for (name, template) in env {
             for reference in template.references() {
@@ -190,7 +194,8 @@ impl Launching {
     }
 
     async fn start(&self, server: &ServerId) -> Result<Launched, String> {
-        let token = Token::fresh().map_err(|e| e.to_string())?;
+        let who = Principal::Server(server.clone());
+        let token = self.proxy.token(&who).map_err(|e| e.to_string())?;
         let (mut spec, secrets) = self.spec(server, &token).await?;
         let scrubber = Scrubber::new(secrets.iter().map(|(name, secret)| (name.as_str(), secret)));
         // Earlier starts of it may have written before.
@@ -334,7 +339,7 @@ fn program<'a>(plan: &'a Plan, server: &ServerId) -> Result<&'a Program, String>
 
 struct Work {
     plan: Plan,
-    proxy: Proxy,
+    proxy: Way,
     recorder: Recorder,
     stopped: watch::Receiver<bool>,
     runtime: Handle,

@@ -9,6 +9,7 @@ mod launch;
 mod live;
 mod plan;
 mod project;
+mod proxy;
 mod rooms;
 mod secrets;
 mod serve;

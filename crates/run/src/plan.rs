@@ -284,6 +284,11 @@ impl Plan {
         &self.bundle.snapshot().project
     }
 
+    /// Which proxy is to be the one way out.
+    pub(crate) fn engine(&self) -> ringfence_bundle::Engine {
+        self.manifest().sandbox.network.engine
+    }
+
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.bundle.snapshot().manifest
     }

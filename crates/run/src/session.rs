@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_egress::Proxy;
 use ringfence_gateway::{Parts, Stop};
 use ringfence_identity::{Did, Signer};
 use ringfence_record::{Event, Kind, MachineLog, Recorder, RunId};
@@ -15,6 +14,7 @@ use tokio::sync::watch;
 use crate::execute::{EndedBy, run_dir, sweep};
 use crate::launch::{Alive, Launching};
 use crate::live::{self, Lease, Live};
+use crate::proxy::{self, Way};
 use crate::{Error, Plan};
 
 /// Descriptors that the supervisor takes if it may.
@@ -92,6 +92,7 @@ impl Session {
         // The servers' sandboxes are gone by now, and with them what stood on the agent's
         // placeholders; another run may still do.
         let own = run_dir(&home, &run);
+        proxy::sweep(&own);
         let _ = ringfence_sandbox::sweep(&own);
         if ringfence_sandbox::has_left(&own) {
             lease.leave()
@@ -115,16 +116,16 @@ impl Session {
 pub(crate) fn alone(
     plan: &Plan,
     session: &Session,
+    proxy: &Way,
     stopped: watch::Receiver<bool>,
 ) -> Result<(Parts, Alive), Error> {
     let recorder = &session.recorder;
-    let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
     let secrets = Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
     let launcher = Launching::new(
         plan,
         &session.run,
         recorder,
-        &proxy,
+        proxy,
         secrets.clone(),
         stopped,
         Handle::current(),

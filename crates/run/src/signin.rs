@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::execute::{EndedBy, runtime};
 use crate::plan::Request;
+use crate::proxy::Way;
 use crate::session::{Session, alone};
 use crate::supervise::Signals;
 use crate::{Error, Plan};
@@ -72,7 +73,9 @@ async fn contained(
     let mut signals =
         Signals::new().map_err(|source| Error::Io { path: "(signals)".into(), source })?;
     let (_stop, stopped) = watch::channel(false);
-    let (parts, _servers) = alone(plan, session, stopped)?;
+    // Nothing that could go out by it is started.
+    let proxy = Way::builtin(plan, &session.recorder)?;
+    let (parts, _servers) = alone(plan, session, &proxy, stopped)?;
     let Signing { wish, client_secret, kept, desk, .. } = signing;
     let login = Login { server: server.clone(), wish, client_secret, kept, desk };
     tokio::select! {

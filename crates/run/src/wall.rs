@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ringfence_egress::remote::{self, Attending, Remote, Setup};
-use ringfence_egress::{Begun, Proxy, Token};
+use ringfence_egress::{Begun, Token};
 use ringfence_gateway::At;
 use ringfence_policy::Principal;
 use ringfence_record::{Event, Recorder, RunId};
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::execute::Ended;
 use crate::plan::{Backend, GATE_PORT, PROXY_PORT};
-use crate::{Error, Plan, environment};
+use crate::{Error, Plan, environment, proxy};
 
 /// How long it may take until a sidecar's end is seen, once the agent is known to be gone.
 const SEEN: Duration = Duration::from_millis(500);
@@ -93,9 +93,14 @@ pub(crate) fn on_terminal() -> bool {
 }
 
 /// What an agent's environment says of its peer.
-pub(crate) fn around(plan: &Plan, token: &Token, peer: IpAddr) -> Vec<(OsString, OsString)> {
+pub(crate) fn around(
+    plan: &Plan,
+    proxy: &proxy::Way,
+    token: &Token,
+    peer: IpAddr,
+) -> Vec<(OsString, OsString)> {
     let terminal = std::env::var("TERM").ok();
-    let mut env = environment::base(token, peer);
+    let mut env = environment::base(&proxy.url(&Principal::Agent, token, peer), peer);
     env.extend(environment::agent(plan.manifest(), peer, terminal.as_deref()));
     env
 }
@@ -116,7 +121,7 @@ impl Way {
     /// Opens the doors, which let nothing through yet.
     pub(crate) async fn open(
         plan: &Plan,
-        proxy: &Proxy,
+        proxy: &proxy::Way,
         doors: Doors,
         token: Token,
         begun: &Begun,
@@ -148,7 +153,9 @@ impl Way {
                     ],
                     strict: plan.backend == Backend::Lockdown,
                 };
-                let (remote, attending) = Remote::begin(proxy, sidecar.control, setup).await?;
+                let (remote, attending) =
+                    Remote::begin(proxy.of_ours().ok_or_else(none)?, sidecar.control, setup)
+                        .await?;
                 let (address, attending) = (sidecar.address, Some(attending));
                 let at = SocketAddr::new(address, GATE_PORT);
                 let gate = Some(At::Relayed(sidecar.gate, at));

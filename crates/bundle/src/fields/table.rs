@@ -86,7 +86,7 @@ pub(super) const FIELDS: &[Field] = &[
     leaf("sandbox.network.allowed_hosts", TextsOrTables, EGRESS, "Exact host or `.suffix`, optionally `:port`; without one, 443 and 80").or("none"),
     leaf("sandbox.network.allowed_hosts[].host", Text, EGRESS, "The same, where there is more to say").required(),
     leaf("sandbox.network.allowed_hosts[].opaque", Boolean, UNSEEN, "What goes through is not looked at: it may be no TLS, name no server or hide the name. One host and one port; no suffix").or("false"),
-    leaf("sandbox.network.engine", OneOf(&["builtin", "squid"]), Declared, "Which proxy enforces it").or("builtin"),
+    leaf("sandbox.network.engine", OneOf(&["builtin", "squid"]), EGRESS, "Which proxy enforces it").or("builtin"),
 
     holder("limits", Table, "What ends a run"),
     leaf("limits.max_duration_seconds", Integer(1, 31_536_000), SUPERVISOR, "Seconds until the run is stopped"),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringfence_bundle::{Egress, HostRule, Transport};
+use ringfence_bundle::{Egress, Engine, HostRule, Transport};
 use ringfence_policy::Principal;
 use ringfence_sandbox::{Keeper, Missing, Rule};
 use serde::Serialize;
@@ -139,6 +139,11 @@ fn container(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
 
 fn network(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
     let network = &plan.manifest().sandbox.network;
+    let engine = match plan.engine() {
+        Engine::Builtin => "the built-in proxy",
+        Engine::Squid => "Squid of this machine, version 5 or 6, started for the run",
+    };
+    say("engine", engine.into());
     match network.egress {
         Egress::None => say("host", "none".into()),
         Egress::Open => {

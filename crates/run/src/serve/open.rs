@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use ringfence_approval::Channel;
 use ringfence_bundle::ServerId;
-use ringfence_egress::Proxy;
 use ringfence_gateway::{Caller, Gateway, Lease, LeaseBook, Parts, Stop};
 use ringfence_mcp::Backend;
 use ringfence_record::{Event, Kind, Recorder, RunId};
@@ -21,6 +20,7 @@ use super::{Which, Wish, told};
 use crate::execute::EndedBy;
 use crate::launch::{Alive, Launching};
 use crate::live::Book;
+use crate::proxy::Way;
 use crate::rooms::Rooms;
 use crate::session::Session;
 use crate::terminal::Notice;
@@ -129,7 +129,7 @@ impl Open {
     async fn assemble(plan: &Plan, session: &Session, wish: &Wish) -> Result<Assembled, Error> {
         let recorder = &session.recorder;
         let (stop, stopped) = watch::channel(false);
-        let proxy = Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?;
+        let proxy = Way::open(plan, &session.run, recorder).await?;
         let secrets =
             Resolver::new(Arc::clone(&plan.ruleset), recorder.clone(), plan.secrets.clone());
         // There is no terminal of the agent's here: people are asked by commands and webhooks.

@@ -133,7 +133,7 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
     docker
         .start_container(&agent, None::<bollard::query_parameters::StartContainerOptions>)
         .await
-        .map_err(|error| image_hint(failed("start the agent's container")(error)))?;
+        .map_err(|error| visible_hint(failed("start the agent's container")(error)))?;
     verify(docker, &agent, wanted, &runtime).await?;
     let control = accept(&listeners.control, "wait for the sidecar").await?;
 
@@ -254,14 +254,15 @@ fn unexpected() -> Error {
     Error::Spec("the container's process 1 gave another answer than was asked for".into())
 }
 
-fn image_hint(error: Error) -> Error {
+fn visible_hint(error: Error) -> Error {
     match error {
         Error::Step { step, source, hint } => Error::Step {
             step,
             hint: hint.or_else(|| {
                 Some(
                     "the project, the program of Ringfence and granted paths must be visible to the \
-                     engine under the same paths"
+                     engine under the same paths: an engine in another machine or mount namespace \
+                     cannot be used"
                         .into(),
                 )
             }),
@@ -279,7 +280,8 @@ async fn create(
 ) -> Result<()> {
     let options =
         CreateContainerOptions { name: Some(name.to_owned()), ..CreateContainerOptions::default() };
-    docker.create_container(Some(options), body).await.map(drop).map_err(failed(step))
+    let made = docker.create_container(Some(options), body).await;
+    made.map(drop).map_err(|error| visible_hint(failed(step)(error)))
 }
 
 /// The sidecar's address in the agent's network, and the gateway that nobody must have there.

@@ -1,6 +1,7 @@
 //! The few system calls that no safe wrapper offers. The only `unsafe` of the workspace is here.
 #![allow(unsafe_code, reason = "raw clone, fork, exec and a few calls without a safe wrapper")]
 
+mod dies;
 mod exec;
 mod ids;
 mod mount;
@@ -8,6 +9,7 @@ mod signal;
 mod spawn;
 mod watch;
 
+pub(crate) use dies::dies_with_us;
 pub(crate) use exec::{Forked, execve, exit_now, fork_single_threaded, keep_only_stdio, trace};
 pub(crate) use ids::FileIds;
 pub(crate) use mount::{Attributes, loopback_up, mount_setattr};
