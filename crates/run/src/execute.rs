@@ -274,11 +274,11 @@ async fn contained(
     let none = || Error::Backend("the sandbox handed out no doors".into());
     let doors = prepared.doors().ok_or_else(none)?;
     let begun = Begun::default();
-    let mut way = wall::Way::open(plan, &proxy, doors, token, &begun, &stopped).await?;
-    if let Some(address) = way.peer() {
-        prepared.equip(wall::around(plan, &proxy, way.token(), address));
+    let mut exits = wall::Exits::open(plan, &proxy, doors, token, &begun, &stopped).await?;
+    if let Some(address) = exits.peer() {
+        prepared.equip(wall::around(plan, &proxy, exits.token(), address));
     }
-    let gating = tokio::spawn(Arc::clone(&gateway).serve(way.gate().ok_or_else(none)?, stopped));
+    let gating = tokio::spawn(Arc::clone(&gateway).serve(exits.gate().ok_or_else(none)?, stopped));
     let ended = async {
         probed(recorder, "agent", prepared.probe().await)?;
         let _ = recorder.commit(Event::SandboxStarted { principal: "agent".into() }).await?;
@@ -294,7 +294,7 @@ async fn contained(
         }
         progress.released(&mode(plan));
         begun.begin();
-        way.go().await?;
+        exits.go().await?;
         let mut running = prepared.release().await?;
         if let Some(tty) = tty {
             let io = |source| Error::Io { path: PathBuf::from("/dev/tty"), source };
@@ -302,9 +302,9 @@ async fn contained(
         }
         tokio::select! {
             biased;
-            lost = way.lost() => Err(lost),
+            lost = exits.lost() => Err(lost),
             ended = supervise(plan, recorder, running.as_mut(), &mut signals, &halt) => {
-                way.explain(ended?).await
+                exits.explain(ended?).await
             }
             never = told(&halt, progress) => match never {},
             reason = proxy.failed() => {
@@ -319,7 +319,7 @@ async fn contained(
     front.end();
     // Nobody listens any more only when the run is over already.
     let _ = stop.send(true);
-    let _ = tokio::join!(way.closed(), gating);
+    let _ = tokio::join!(exits.closed(), gating);
     servers.none().await;
     proxy.close().await;
     rooms.close().await;

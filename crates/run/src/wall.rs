@@ -106,7 +106,7 @@ pub(crate) fn around(
 }
 
 /// The proxy of an agent while it is served, here or by a sidecar.
-pub(crate) struct Way {
+pub(crate) struct Exits {
     token: Token,
     gate: Option<At>,
     served: Served,
@@ -117,7 +117,7 @@ enum Served {
     Beside { remote: Remote, attending: Option<Attending>, address: IpAddr },
 }
 
-impl Way {
+impl Exits {
     /// Opens the doors, which let nothing through yet.
     pub(crate) async fn open(
         plan: &Plan,
