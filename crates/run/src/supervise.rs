@@ -112,7 +112,8 @@ pub(crate) async fn supervise(
                 }
                 asked = true;
                 // From a terminal, Ctrl-C has reached the agent already; it may well go on.
-                if signal == SIGINT && std::io::stdin().is_terminal() {
+                let typed = signal == SIGINT && std::io::stdin().is_terminal();
+                if typed && running.shares_terminal() {
                     asked = false;
                     // It may have been stopped from the terminal, where we go on: then it would
                     // not hear of it.

@@ -77,6 +77,11 @@ pub trait Running: Send + Sync {
     /// Passes a signal to the process (SIGINT, SIGTERM, SIGWINCH, …). Unknown numbers are ignored.
     fn signal(&self, signal: i32);
 
+    /// Whether what a person types to end a program (Ctrl-C) reaches the process by itself.
+    fn shares_terminal(&self) -> bool {
+        true
+    }
+
     /// What it uses now.
     fn usage(&self) -> Usage;
 

@@ -11,6 +11,8 @@ use tokio::io::AsyncReadExt as _;
 use super::engine::{Engine, failed};
 use crate::error::{Error, Result, Step};
 
+/// Where no volume can be.
+const TAKEN: [&str; 4] = ["/proc", "/sys", "/dev", "/etc"];
 /// The sidecar image's name, before the tag that tells programs apart.
 const SIDECAR: &str = "ringfence-sidecar";
 
@@ -52,6 +54,21 @@ impl Image {
             return Err(Error::Spec(format!("the image `{}` has no digest", name.escape_debug())));
         }
         let config = found.config.unwrap_or_default();
+        let volumes = config.volumes.unwrap_or_default();
+        // Scratch space in their place would hide what the runtime puts there.
+        let taken = |volume: &&String| {
+            let volume = Path::new(volume);
+            !volume.is_absolute()
+                || volume == Path::new("/")
+                || TAKEN.iter().any(|folder| volume.starts_with(folder))
+        };
+        if let Some(volume) = volumes.iter().find(taken) {
+            return Err(Error::Spec(format!(
+                "the image `{}` wants a volume at {}, which no sandbox gives",
+                name.escape_debug(),
+                volume.escape_debug()
+            )));
+        }
         let path = config.env.unwrap_or_default().into_iter();
         let path =
             path.filter_map(|pair| pair.strip_prefix("PATH=").map(str::to_owned)).next_back();
@@ -60,7 +77,7 @@ impl Image {
             id,
             repository: found.repo_digests.unwrap_or_default().into_iter().next(),
             path: path.filter(|path| path.split(':').all(|part| part.starts_with('/'))),
-            volumes: config.volumes.unwrap_or_default().into_iter().collect(),
+            volumes,
         })
     }
 }

@@ -161,6 +161,11 @@ impl backend::Running for Running {
         let _ = self.channel.send(&Order::Signal(signal), &[]);
     }
 
+    fn shares_terminal(&self) -> bool {
+        // The engine is between.
+        false
+    }
+
     fn usage(&self) -> Usage {
         Usage::default()
     }
