@@ -1,6 +1,7 @@
 //! The sandboxes `docker` and `lockdown` where something is not as it should be: engines that are absent,
 //! elsewhere or set up oddly, images that are not there, limits, other runs.
 
+use ringfence_tests::behind::tools;
 use ringfence_tests::{Engine, Project, TestNet, Wall, Who, each_user, eventually};
 use rustix::process::Signal;
 use serde_json::json;
@@ -54,6 +55,8 @@ fn what_is_not_in_the_engine_is_not_pulled_and_odd_engines_hold_too() {
         "ipv6": true,
         "fixed-cidr-v6": "fd00:dead::/64",
         "default-address-pools": [{ "base": "10.201.0.0/16", "size": 24 }],
+        // The same program under a name of its own: what is asked for is what is used.
+        "runtimes": { "own": { "path": tools().join("debian/bin/runc") } },
     });
     let engine = Engine::with(&net, &settings.to_string(), &[Engine::AGENT]);
     let mut project = Project::new(Who::Itself);
@@ -71,6 +74,20 @@ say("address", body=proxy()[0][0])"#,
     assert!(cases.body("address").starts_with("10.201."), "{}", cases.get("address"));
     let six = cases.body("six");
     assert!(six.lines().all(|line| line.ends_with("lo")), "{six}");
+
+    for (runtime, known) in [("own", true), ("runsc", false)] {
+        let manifest = hosts(&["allowed.example.com"]);
+        project.manifest(&format!("{manifest}\n[sandbox]\nruntime = \"{runtime}\"\n"));
+        project.lock();
+        project.trust();
+        let output = project.run(&["sh", "-c", "echo it runs"]);
+        assert_eq!(output.stdout == "it runs\n", known, "{runtime}: {}", output.stderr);
+        if known {
+            project.events().has("sandbox_image", &[("runtime", runtime)]);
+        } else {
+            assert!(output.stderr.contains("has no runtime `runsc`"), "{}", output.stderr);
+        }
+    }
 
     project.manifest("version = 1\n[sandbox]\nimage = \"not-there:1\"\n[agent]\nname = \"case\"\n");
     let text = std::fs::read_to_string(project.path().join(".ringfence/ringfence.toml")).unwrap();
