@@ -6,12 +6,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::TestNet;
 use crate::behind::tools;
-use crate::{TestNet, eventually};
 
 /// A running `dockerd` with its `containerd`. All of it ends when this is dropped.
 #[derive(Debug)]
@@ -70,7 +71,15 @@ impl Engine {
         let mut daemon = Command::new(&self.words[0]);
         daemon
             .args(&self.words[1..])
-            .args(["dockerd", "--config-file", &at("daemon.json")])
+            // A test that is killed takes the daemon with it, and the daemon its containerd.
+            .args(["setpriv", "--pdeathsig", "KILL", "--"])
+            .args([
+                "dockerd",
+                "--exec-opt",
+                "native.cgroupdriver=cgroupfs",
+                "--config-file",
+                &at("daemon.json"),
+            ])
             .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
             .args(["--host", &self.host(), "--cgroup-parent", &self.group()])
             .env("PATH", format!("{bin}:/usr/sbin:/usr/bin:/sbin:/bin"))
@@ -182,6 +191,7 @@ impl Engine {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "a person is to know of what is left")]
 impl Drop for Engine {
     fn drop(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
@@ -190,24 +200,33 @@ impl Drop for Engine {
             let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
             let _ = daemon.wait();
         }
-        // What a killed daemon left behind: containerd, and containers with their shims.
-        eventually("the end of an engine's processes", || {
-            let mut left = Self::processes(self.folder.path());
-            left.extend(self.members());
-            for pid in &left {
-                let _ = kill_process(*pid, Signal::KILL);
+        // What a killed daemon left behind: containerd, and containers with their shims. A cgroup whose
+        // last process has just ended is busy for a moment.
+        let end = Instant::now() + Duration::from_secs(20);
+        while !self.cleared() {
+            if Instant::now() > end {
+                // Said, and no panic: the case may be in one already.
+                eprintln!("an engine left something in {}", self.folder.path().display());
+                break;
             }
-            left.is_empty()
-        });
-        // A cgroup whose last process has just ended is busy for a moment.
-        eventually("the end of an engine's cgroups", || {
-            let all = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
-            let mut groups = all.map(|it| it.path().join(self.group().trim_start_matches('/')));
-            groups.all(|group| {
-                remove_groups(&group);
-                !group.exists()
-            })
-        });
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Engine {
+    /// Ends what is left of it. Whether nothing is.
+    fn cleared(&self) -> bool {
+        let mut left = Self::processes(self.folder.path());
+        left.extend(self.members());
+        for pid in &left {
+            let _ = kill_process(*pid, Signal::KILL);
+        }
+        let all = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+        let groups: Vec<PathBuf> =
+            all.map(|it| it.path().join(self.group().trim_start_matches('/'))).collect();
+        groups.iter().for_each(|group| remove_groups(group));
+        left.is_empty() && !groups.iter().any(|group| group.exists())
     }
 }
 

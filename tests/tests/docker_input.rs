@@ -2,7 +2,7 @@
 //! elsewhere or set up oddly, images that are not there, limits, other runs.
 
 use ringfence_tests::behind::tools;
-use ringfence_tests::{Engine, Project, TestNet, Wall, Who, each_user, eventually};
+use ringfence_tests::{Engine, PYTHON, Project, TestNet, Wall, Who, each_user, eventually};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -141,6 +141,19 @@ attempt("many children", many)
     for case in ["fill /tmp", "fill /home/agent", "fill /dev/shm", "many children"] {
         cases.refused(case);
     }
+
+    // Memory: the kernel ends what asks for more, and the run says which limit it was.
+    project.manifest(&format!("{SMALL}\n[sandbox]\nmemory_mb = 64\n"));
+    project.lock();
+    project.trust();
+    let python = |script: &str| {
+        project.ringfence(&["run", "--sandbox", "docker", "--json", "--", PYTHON, "-c", script])
+    };
+    let output = python("b = bytearray(500 << 20); print(len(b))").expect(124);
+    assert_eq!(output.last_json()["finished"]["limit"], "memory");
+    project.events().has("limit_reached", &[("limit", "memory")]);
+    let output = python("b = bytearray(5 << 20); print(len(b))").expect(0);
+    assert!(output.last_json()["finished"]["limit"].is_null(), "the control");
 
     // One run lives, another has crashed: only the second one's things go.
     let live = project.start(&["run", "--sandbox", "docker", "--", "sleep", "600"]);

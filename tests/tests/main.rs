@@ -16,6 +16,7 @@ mod cmd_lock;
 mod cmd_lock_tools;
 mod cmd_login;
 mod cmd_logout;
+mod cmd_logs;
 mod cmd_mcp;
 mod cmd_policy;
 mod cmd_ps;

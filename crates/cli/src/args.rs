@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Ps(Ps),
     /// Stop a run and wait until its evidence is sealed
     Stop(Stop),
+    /// Show what a run records, line by line, also while it goes on
+    Logs(Logs),
     /// Show what happened in a run, from its record
     Report(Report),
     /// Check the evidence
@@ -175,6 +177,19 @@ pub(crate) struct Stop {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct Logs {
+    /// A run's id, the beginning of it, or `last`
+    #[arg(default_value = "last")]
+    pub(crate) run: String,
+    /// Go on until the run is over
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Print each event as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct Report {
     /// A run's id, the beginning of it, or `last`: this project's, or the machine's if it has none
     #[arg(default_value = "last")]
@@ -237,6 +252,7 @@ impl Args {
             | Command::Set(commands::set::Set { json, .. })
             | Command::Run(Run { json, .. })
             | Command::Ps(Ps { json, .. })
+            | Command::Logs(Logs { json, .. })
             | Command::Report(Report { json, .. })
             | Command::Sign(commands::Sign { json, .. })
             | Command::Verify(commands::Verify { json, .. })

@@ -12,6 +12,7 @@ pub(crate) mod library;
 mod lock;
 pub(crate) mod login;
 pub(crate) mod logout;
+mod logs;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 mod ps;
@@ -75,6 +76,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Webhook(webhook) => webhook::run(webhook),
         Command::Ps(ps) => ps::run(ps),
         Command::Stop(stop) => stop::run(stop),
+        Command::Logs(logs) => logs::run(logs),
         Command::Report(report) => report::run(args, report),
         Command::Audit(audit) => audit::run(audit),
         Command::Store(store) => store::run(store),

@@ -283,6 +283,11 @@ pub enum Event {
         /// What was seen and what was allowed.
         detail: String,
     },
+    /// Somebody asked for the run to be stopped; before its end.
+    StopRequested {
+        /// Who: `uid 1000`.
+        by: String,
+    },
     /// The run is over.
     RunFinished {
         /// The agent's exit status as the shell gives it.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -43,6 +43,8 @@ pub struct Entries {
     buffer: Vec<u8>,
     group: VecDeque<Entry>,
     ended: bool,
+    /// The end of the last whole group: bytes and lines before it.
+    whole: (u64, u64),
 }
 
 /// What a listing says of a run, without checking anything.
@@ -170,7 +172,29 @@ fn info(home: &Path, run: RunId) -> RunInfo {
 impl Entries {
     fn open(path: PathBuf) -> Result<Self, Error> {
         let reader = BufReader::with_capacity(32 << 10, paths::open(&path)?);
-        Ok(Self { reader, path, line: 0, buffer: Vec::new(), group: VecDeque::new(), ended: false })
+        Ok(Self {
+            reader,
+            path,
+            line: 0,
+            buffer: Vec::new(),
+            group: VecDeque::new(),
+            ended: false,
+            whole: (0, 0),
+        })
+    }
+
+    /// Goes back to the end of the last whole group, so that what has been written since comes next.
+    /// Call it when the entries have come to their end.
+    ///
+    /// # Errors
+    /// [`Error::Read`].
+    pub fn again(&mut self) -> Result<(), Error> {
+        let (at, line) = self.whole;
+        let moved = self.reader.seek(SeekFrom::Start(at));
+        moved.map_err(|source| Error::Read { path: self.path.clone(), source })?;
+        (self.line, self.ended) = (line, false);
+        self.group.clear();
+        Ok(())
     }
 
     /// Reads up to the next commit line. False when there is none.
@@ -201,6 +225,10 @@ impl Entries {
                 }
                 Event::Commit { .. } => {
                     self.group.push_back(entry);
+                    let at = self.reader.stream_position();
+                    let at =
+                        at.map_err(|source| Error::Read { path: self.path.clone(), source })?;
+                    self.whole = (at, self.line);
                     return damage.map_or(Ok(true), Err);
                 }
                 _ => {}

@@ -85,6 +85,8 @@ pub struct Finished {
     pub status: i32,
     /// Why.
     pub ended_by: EndedBy,
+    /// The limit that ended it (`duration`, `memory`, `record`, `approval`, a cap…), where one did.
+    pub limit: Option<String>,
     /// More words.
     pub detail: Option<String>,
 }
@@ -93,6 +95,7 @@ pub struct Finished {
 pub(crate) struct Ended {
     pub(crate) exit: Option<Exit>,
     pub(crate) by: EndedBy,
+    pub(crate) limit: Option<String>,
     pub(crate) detail: Option<String>,
 }
 
@@ -131,7 +134,13 @@ pub fn execute(plan: &Plan, ask: Ask, progress: &dyn Progress) -> Result<Finishe
         ended_by: ended.by.word().into(),
         detail: ended.detail.clone(),
     })?;
-    Ok(Finished { run, status: ended.status(), ended_by: ended.by, detail: ended.detail })
+    Ok(Finished {
+        run,
+        status: ended.status(),
+        ended_by: ended.by,
+        limit: ended.limit,
+        detail: ended.detail,
+    })
 }
 
 /// What the tasks of one client's gateway go on: one thread, so that no message waits for another thread to
@@ -286,6 +295,7 @@ async fn contained(
             return Ok(Ended {
                 exit: Some(Exit::Signal(signal)),
                 by: EndedBy::Stopped,
+                limit: None,
                 detail: Some("before it began".into()),
             });
         }
@@ -311,7 +321,7 @@ async fn contained(
                 running.kill();
                 let _ = running.wait().await;
                 let detail = Some(format!("the proxy failed: {reason}"));
-                Ok(Ended { exit: None, by: EndedBy::Error, detail })
+                Ok(Ended { exit: None, by: EndedBy::Error, limit: None, detail })
             }
         }
     }

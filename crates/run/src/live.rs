@@ -173,6 +173,16 @@ pub(crate) fn started_at(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// In a run's folder: who asked for its stop.
+const STOP: &str = "stop";
+
+/// Who asked for the stop of a run, if somebody did by [`stop`].
+pub(crate) fn stop_asked(run_dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(run_dir.join(STOP)).ok()?;
+    let _ = std::fs::remove_file(run_dir.join(STOP));
+    Some(text.chars().take(100).collect())
+}
+
 /// Asks a run to stop and waits until its evidence is sealed and its lease is gone.
 ///
 /// # Errors
@@ -185,6 +195,12 @@ pub fn stop(home: &Path, live: &Live) -> Result<(), Error> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(io(e)),
     };
+    // A signal does not say who sent it.
+    let note = crate::execute::run_dir(home, &live.run).join(STOP);
+    let by = format!("uid {}", rustix::process::getuid().as_raw());
+    let mut options = OpenOptions::new();
+    let noted = options.write(true).create(true).truncate(true).mode(0o600).open(&note);
+    noted.and_then(|mut file| file.write_all(by.as_bytes())).map_err(io)?;
     let pid = i32::try_from(live.pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid.filter(|_| started_at(live.pid) == Some(live.pid_started)) {
         // Opened before the check below, so that a reused id is never signalled.

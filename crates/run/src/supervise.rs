@@ -91,7 +91,13 @@ pub(crate) async fn supervise(
     let watched = Watched::new(&plan.limits, running);
     loop {
         tokio::select! {
-            exit = running.wait() => return Ok(ended(exit?, asked)),
+            exit = running.wait() => {
+                let exit = exit?;
+                return match running.limit() {
+                    Some((name, detail)) if !asked => reached(recorder, exit, name, detail).await,
+                    _ => Ok(ended(exit, asked)),
+                };
+            }
             () = sleep_until(end) => {
                 let detail = format!("{} s have passed", plan.duration().unwrap_or_default().as_secs());
                 return limit(recorder, running, "duration", detail).await;
@@ -138,6 +144,7 @@ pub(crate) async fn supervise(
                 return Ok(Ended {
                     exit: None,
                     by: EndedBy::Error,
+                    limit: None,
                     detail: Some(format!("the record failed: {reason}")),
                 });
             }
@@ -151,7 +158,7 @@ fn ended(exit: Exit, asked: bool) -> Ended {
         (false, Exit::Code(_)) => EndedBy::Exit,
         (false, Exit::Signal(_)) => EndedBy::Signal,
     };
-    Ended { exit: Some(exit), by, detail: None }
+    Ended { exit: Some(exit), by, limit: None, detail: None }
 }
 
 async fn limit(
@@ -162,9 +169,24 @@ async fn limit(
 ) -> Result<Ended, Error> {
     running.kill();
     let exit = running.wait().await?;
+    reached(recorder, exit, name, detail).await
+}
+
+/// A limit that has ended a sandbox.
+async fn reached(
+    recorder: &Recorder,
+    exit: Exit,
+    name: &str,
+    detail: String,
+) -> Result<Ended, Error> {
     let _ =
         recorder.commit(Event::LimitReached { limit: name.into(), detail: detail.clone() }).await?;
-    Ok(Ended { exit: Some(exit), by: EndedBy::Limit, detail: Some(format!("{name}: {detail}")) })
+    Ok(Ended {
+        exit: Some(exit),
+        by: EndedBy::Limit,
+        limit: Some(name.to_owned()),
+        detail: Some(format!("{name}: {detail}")),
+    })
 }
 
 /// Whether a record of so many bytes is more than one may have.

@@ -69,7 +69,7 @@ fn last_here(home: &Path, project: &Path) -> Result<RunId, Failure> {
 }
 
 /// What is said where the record does not say how the run ended.
-fn no_end(live: bool) -> &'static str {
+pub(super) fn no_end(live: bool) -> &'static str {
     if live {
         "no end yet: the run is alive"
     } else {
@@ -78,7 +78,7 @@ fn no_end(live: bool) -> &'static str {
 }
 
 /// The events that frame a run; what happened within it are the rows.
-fn words(event: &Event) -> Option<String> {
+pub(super) fn words(event: &Event) -> Option<String> {
     Some(match event {
         Event::RunStarted { kind, project, mode, command, .. } => {
             let kind = if *kind == Kind::Run { "" } else { kind.word() };
@@ -104,6 +104,7 @@ fn words(event: &Event) -> Option<String> {
             format!("question {question}: {channel} not heard: {reason}")
         }
         Event::LimitReached { limit, detail } => format!("limit {limit}: {detail}"),
+        Event::StopRequested { by } => format!("stop asked for by {by}"),
         Event::RunFinished { status, ended_by, detail } => {
             let detail = detail.as_ref().map(|d| format!(": {d}")).unwrap_or_default();
             format!("finished with {status} ({ended_by}{detail})")
