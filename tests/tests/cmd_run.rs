@@ -197,3 +197,45 @@ fn the_project_may_be_named_before_or_after_the_command() {
         }
     });
 }
+
+#[test]
+fn on_the_host_nothing_is_called_enforced_and_what_asks_for_a_wall_is_refused() {
+    each_user(|who| {
+        let zone = [("allowed.example.com", serde_json::json!([ringfence_tests::TestNet::PUBLIC]))];
+        let net = ringfence_tests::TestNet::new(who, &zone);
+        let mut project = Project::new(who);
+        net.host(&mut project);
+        project.manifest(&hosts(&["allowed.example.com"]));
+        project.lock();
+        project.trust();
+        project.python();
+        project.file(
+            "case.py",
+            "from agent import *\nhttps('allowed', 'allowed.example.com:443')\ntry_connect('refused', 'other.example.com:443')\n",
+        );
+        let words = ["run", "--sandbox", "host", "--", ringfence_tests::PYTHON, "-B", "case.py"];
+        let output = project.ringfence(&words).ok();
+        assert!(output.stderr.contains("HOST / ADVISORY"), "{}", output.stderr);
+        assert!(output.stderr.contains("warning: no wall"), "{}", output.stderr);
+        let told = format!("{}{}", output.stdout, output.stderr);
+        assert!(!told.contains("ENFORCED"), "{told}");
+        let cases = Project::cases(output);
+        assert!(cases.body("allowed").contains("tls host"), "{}", cases.get("allowed"));
+        assert_eq!(cases.status("refused"), 403);
+        let events = project.events();
+        events.has("egress_decided", &[("host", "other.example.com"), ("outcome", "refused")]);
+        events.has("run_started", &[("backend", "host"), ("mode", "HOST / ADVISORY")]);
+        assert!(events.with("sandbox_probed", &[]).is_empty(), "nothing was tried");
+        let plan = project.ringfence(&["run", "--sandbox", "host", "--plan", "--", "true"]).ok();
+        assert!(plan.stdout.contains("isolation   none"), "{}", plan.stdout);
+        assert!(!plan.stdout.contains("ENFORCED"), "{}", plan.stdout);
+
+        // It is never chosen by itself, and never where more is needed.
+        let manifest = format!("{}\n[sandbox]\nisolation = \"network\"\n", SMALL);
+        project.manifest(&manifest);
+        project.lock();
+        project.trust();
+        let refused = project.ringfence(&["run", "--sandbox", "host", "--", "true"]).expect(3);
+        assert!(refused.stderr.contains("needs `network` isolation"), "{}", refused.stderr);
+    });
+}

@@ -145,7 +145,8 @@ pub(crate) struct Run {
     /// Print how it would run, and run nothing
     #[arg(long)]
     pub(crate) plan: bool,
-    /// The sandbox to use; it must be at least as strong as the bundle needs
+    /// The sandbox: `native` (the default), `docker`, `lockdown`; at least as strong as the bundle needs.
+    /// `host` is none: the agent's proxy and gate are advice
     #[arg(long, value_name = "BACKEND")]
     pub(crate) sandbox: Option<String>,
     /// End with one line of JSON on stdout (with --plan: print the plan as JSON)

@@ -128,8 +128,13 @@ impl At {
             Self::Loopback(listener) => {
                 listener.set_nonblocking(true)?;
                 let listener = tokio::net::TcpListener::from_std(listener)?;
-                let port = listener.local_addr()?.port();
-                Ok((Listener::Tcp(listener), DoorOptions::loopback(port)))
+                let at = listener.local_addr()?;
+                let options = match at.ip() == std::net::Ipv4Addr::LOCALHOST {
+                    true => DoorOptions::loopback(at.port()),
+                    // Another loopback address goes by no name.
+                    false => DoorOptions::at(vec![at.to_string()]),
+                };
+                Ok((Listener::Tcp(listener), options))
             }
             Self::Relayed(listener, address) => {
                 listener.set_nonblocking(true)?;

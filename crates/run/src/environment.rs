@@ -16,7 +16,7 @@ pub(crate) fn base(proxy: &str, peer: IpAddr) -> Vec<(OsString, OsString)> {
         env.push((name.into(), proxy.into()));
     }
     let mut direct = String::from("127.0.0.1,localhost,::1");
-    if !peer.is_loopback() {
+    if peer != std::net::Ipv4Addr::LOCALHOST {
         direct = format!("{direct},{peer}");
     }
     for name in ["NO_PROXY", "no_proxy"] {

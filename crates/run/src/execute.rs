@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::launch::Launching;
 use crate::live;
-use crate::plan::{GATE_PORT, PROXY_PORT};
+use crate::plan::{Backend, GATE_PORT, PROXY_PORT};
 use crate::proxy::{self, Way};
 use crate::rooms::{Counted, Rooms};
 use crate::session::Session;
@@ -173,7 +173,7 @@ fn built(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtim
 
 /// What the mode is called once the probe has passed.
 fn mode(plan: &Plan) -> String {
-    format!("{} / ENFORCED", plan.backend.name().to_uppercase())
+    plan.backend.mode()
 }
 
 /// Puts back what crashed runs left, as far as no live run stands on it. Says after how many of them
@@ -223,8 +223,8 @@ async fn contained(
     // Whatever is declared can be called: a name without a value would be found out in the middle.
     secrets.check(&names::wanted(plan.manifest())).await?;
     let token = proxy.token(&Principal::Agent)?;
-    // In a container it depends on where the sidecar will be.
-    let mut env = match plan.backend.is_container() {
+    // Elsewhere it depends on where the doors will be.
+    let mut env = match plan.backend != Backend::Native {
         true => Vec::new(),
         false => wall::around(plan, &proxy, &token, Ipv4Addr::LOCALHOST.into()),
     };
@@ -289,7 +289,10 @@ async fn contained(
     }
     let gating = tokio::spawn(Arc::clone(&gateway).serve(exits.gate().ok_or_else(none)?, stopped));
     let ended = async {
-        probed(recorder, "agent", prepared.probe().await)?;
+        let found = prepared.probe().await;
+        if plan.backend != Backend::Host {
+            probed(recorder, "agent", found)?;
+        }
         let _ = recorder.commit(Event::SandboxStarted { principal: "agent".into() }).await?;
         if let Some(signal) = signals.pending() {
             return Ok(Ended {

@@ -56,6 +56,8 @@ pub struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
+    /// None: the agent runs on this machine, and what holds it is advice.
+    Host,
     /// Namespaces, Landlock, seccomp.
     Native,
     /// A container whose one peer is a sidecar.
@@ -70,12 +72,13 @@ const OWN_KERNEL: [&str; 5] = ["kata", "kata-runtime", "kata-qemu", "kata-clh", 
 
 impl Backend {
     /// Every one, weakest first.
-    pub const ALL: [Self; 3] = [Self::Native, Self::Docker, Self::Lockdown];
+    pub const ALL: [Self; 4] = [Self::Host, Self::Native, Self::Docker, Self::Lockdown];
 
     /// What it is worth, under this OCI runtime where it has one.
     #[must_use]
     pub fn isolation(self, runtime: Option<&str>) -> Isolation {
         match self {
+            Self::Host => Isolation::None,
             Self::Native => Isolation::Network,
             Self::Docker | Self::Lockdown => match runtime {
                 Some(runtime) if OWN_KERNEL.contains(&runtime) => Isolation::Kernel,
@@ -88,10 +91,18 @@ impl Backend {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Host => "host",
             Self::Native => "native",
             Self::Docker => "docker",
             Self::Lockdown => "lockdown",
         }
+    }
+
+    /// What a run behind it is called, once its probe has passed.
+    #[must_use]
+    pub fn mode(self) -> String {
+        let word = if self == Self::Host { "ADVISORY" } else { "ENFORCED" };
+        format!("{} / {word}", self.name().to_uppercase())
     }
 
     /// Whether the agent's programs are an image's, and not this machine's.
@@ -301,6 +312,14 @@ impl Plan {
         Ok(self.bundle.prove_program(who, &program.file, self.search.as_deref())?)
     }
 
+    /// What a person is told before a run that nothing holds.
+    #[must_use]
+    pub fn advice(&self) -> Option<&'static str> {
+        (self.backend == Backend::Host).then_some(
+            "no wall: the agent can reach every file and host that you can, and pass proxy and gate by",
+        )
+    }
+
     /// The image that a container is made from.
     pub(crate) fn image(&self) -> Option<&str> {
         self.manifest().sandbox.image.as_deref()
@@ -309,6 +328,9 @@ impl Plan {
     /// Who keeps each limit here.
     pub(crate) fn keepers(&self) -> Vec<(&'static str, ringfence_sandbox::Keeper)> {
         let mut keepers = native::keepers(&self.limits);
+        if self.backend == Backend::Host {
+            keepers.retain(|(name, _)| *name == "duration");
+        }
         if self.backend.is_container() {
             // By the container, or it is not started.
             for (name, keeper) in &mut keepers {

@@ -11,7 +11,7 @@ use ringfence_gateway::At;
 use ringfence_policy::Principal;
 use ringfence_record::{Event, Recorder, RunId};
 use ringfence_sandbox::docker::{self, Engine, Image, Wanted};
-use ringfence_sandbox::{Doors, Exit, Prepared, Spec, native};
+use ringfence_sandbox::{Doors, Exit, Prepared, Spec, host, native};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -34,6 +34,7 @@ pub(crate) async fn stand(
     spec: &Spec,
 ) -> Result<Box<dyn Prepared>, Error> {
     match plan.backend {
+        Backend::Host => Ok(Box::new(host::prepare(spec)?)),
         Backend::Native => Ok(Box::new(native::prepare(spec)?)),
         Backend::Docker | Backend::Lockdown => {
             Ok(Box::new(contain(plan, run, recorder, spec).await?))
@@ -113,8 +114,13 @@ pub(crate) struct Exits {
 }
 
 enum Served {
-    Here(JoinHandle<Result<(), ringfence_egress::Error>>),
-    Beside { remote: Remote, attending: Option<Attending>, address: IpAddr },
+    /// With the address, where it is another than usual.
+    Here(JoinHandle<Result<(), ringfence_egress::Error>>, Option<IpAddr>),
+    Beside {
+        remote: Remote,
+        attending: Option<Attending>,
+        address: IpAddr,
+    },
 }
 
 impl Exits {
@@ -128,7 +134,12 @@ impl Exits {
         stopped: &watch::Receiver<bool>,
     ) -> Result<Self, Error> {
         let none = || Error::Backend("the sandbox handed out no listeners".into());
+        let (doors, own) = match doors {
+            Doors::Here { listeners, address } => (Doors::Inside(listeners), Some(address)),
+            doors => (doors, None),
+        };
         match doors {
+            Doors::Here { .. } => Err(none()),
             Doors::Inside(listeners) => {
                 let mut listeners = listeners.into_iter();
                 let for_proxy = listeners.next().ok_or_else(none)?;
@@ -139,7 +150,7 @@ impl Exits {
                     async move { proxy.serve(for_proxy, Principal::Agent, token, begun, stopped).await }
                 });
                 let gate = Some(At::Loopback(for_gate));
-                Ok(Self { token, gate, served: Served::Here(served) })
+                Ok(Self { token, gate, served: Served::Here(served, own) })
             }
             Doors::Sidecar(sidecar) => {
                 let setup = Setup {
@@ -172,7 +183,7 @@ impl Exits {
     /// Where the sandbox's peer is, where that was not known beforehand.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         match &self.served {
-            Served::Here(_) => None,
+            Served::Here(_, own) => *own,
             Served::Beside { address, .. } => Some(*address),
         }
     }
@@ -219,7 +230,7 @@ impl Exits {
     /// Waits until everything open is closed and recorded.
     pub(crate) async fn closed(self) {
         match self.served {
-            Served::Here(served) => drop(served.await),
+            Served::Here(served, _) => drop(served.await),
             Served::Beside { remote, attending, .. } => {
                 remote.stop();
                 if let Some(mut attending) = attending

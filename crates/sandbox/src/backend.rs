@@ -18,6 +18,13 @@ pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub enum Doors {
     /// Listeners made inside, in the order of [`crate::Spec::listen`]. They accept on this side.
     Inside(Vec<TcpListener>),
+    /// Listeners at a loopback address of this run's own.
+    Here {
+        /// In the order of [`crate::Spec::listen`].
+        listeners: Vec<TcpListener>,
+        /// Where they are.
+        address: std::net::IpAddr,
+    },
     /// A container beside the sandbox's is its one peer.
     Sidecar(Sidecar),
 }

@@ -6,6 +6,7 @@ pub mod docker;
 mod error;
 mod ground;
 mod hints;
+pub mod host;
 mod inside;
 pub mod native;
 mod spec;

@@ -58,6 +58,10 @@ impl Progress for Words {
             let warning = out::paint(Colour::Yellow, "warning");
             out::say(&format!("{warning}: {}; next: ringfence lock", escaped(&text)));
         }
+        if let Some(advice) = plan.advice() {
+            let warning = out::paint(Colour::Yellow, "warning");
+            out::say(&format!("{warning}: {advice}; next: leave `--sandbox host` out"));
+        }
         out::say(&out::paint(Colour::Dim, &format!("ringfence: run {run}")));
     }
 

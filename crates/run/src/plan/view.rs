@@ -79,10 +79,10 @@ impl Plan {
             ruleset: self.ruleset.digest(),
             backend: self.backend.name(),
             isolation: level(self.backend.isolation(self.manifest().sandbox.runtime.as_deref())),
-            mode: format!(
-                "{} / ENFORCED once its probe passes",
-                self.backend.name().to_uppercase()
-            ),
+            mode: match self.backend {
+                Backend::Host => self.backend.mode(),
+                _ => format!("{} once its probe passes", self.backend.mode()),
+            },
             program: self.program.file.display().to_string(),
             command: self.program.args.clone(),
             lines,
@@ -97,6 +97,10 @@ impl Plan {
 }
 
 fn mounts(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
+    if plan.backend == Backend::Host {
+        say("mount", "none: the agent's files are yours".into());
+        return;
+    }
     say("mount", "project: read-only, at its own path".into());
     for mount in &plan.mounts {
         let name = if mount.path.as_os_str().is_empty() { Path::new(".") } else { &mount.path };
