@@ -70,7 +70,9 @@ fn neither_agent_nor_server_inherits_the_hosts_environment() {
             project.lock_tools().done();
             project.trust();
         }
-        for name in HOSTILE {
+        // Which engine is used is the person's to say, and is said by this variable.
+        for name in HOSTILE.iter().filter(|name| !(wall.is_container() && **name == "DOCKER_HOST"))
+        {
             project.env(name, MARK);
         }
         let cases = project.agent(
