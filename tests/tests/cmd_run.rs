@@ -136,7 +136,7 @@ fn a_backend_that_is_not_there_is_refused_not_replaced() {
     each_user(|who| {
         let project = Project::ready(who, SMALL);
         project.ringfence(&["run", "--sandbox", "native", "--", "true"]).ok().done();
-        for other in ["docker", "microvm", "host", "none", "nonsense"] {
+        for other in ["docker", "lockdown", "microvm", "none", "nonsense"] {
             let output = project.ringfence(&["run", "--sandbox", other, "--", "true"]);
             assert!(
                 [1, 2, 3].contains(&output.status),

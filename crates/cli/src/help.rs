@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Constrain", &["policy", "secret", "login", "logout"]),
     ("Run", &["run", "approvals", "spend", "webhook", "ps", "stop", "clean"]),
     ("Serve", &["mcp", "gateway"]),
-    ("Prove", &["report", "audit"]),
+    ("Prove", &["logs", "report", "audit"]),
     ("Keep", &["library", "store"]),
 ];
 

@@ -200,7 +200,11 @@ pub fn stop(home: &Path, live: &Live) -> Result<(), Error> {
     let by = format!("uid {}", rustix::process::getuid().as_raw());
     let mut options = OpenOptions::new();
     let noted = options.write(true).create(true).truncate(true).mode(0o600).open(&note);
-    noted.and_then(|mut file| file.write_all(by.as_bytes())).map_err(io)?;
+    // A run without a folder has no record to say it in.
+    match noted.and_then(|mut file| file.write_all(by.as_bytes())) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
+        _ => {}
+    }
     let pid = i32::try_from(live.pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid.filter(|_| started_at(live.pid) == Some(live.pid_started)) {
         // Opened before the check below, so that a reused id is never signalled.
