@@ -14,6 +14,11 @@ const ROWS: [&str; 10] = ["21", "22", "23", "24", "25", "26", "27", "28", "30", 
 /// Every sandbox.
 const WALLS: [&str; 3] = ["native", "docker", "lockdown"];
 
+/// Whether this is root, who alone can start a container engine.
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
 /// Forgets what an earlier run noted.
 pub(crate) fn forget() -> Result {
     match fs::remove_dir_all(FOLDER) {
@@ -44,8 +49,7 @@ pub(crate) fn with_table(command: &mut Command, whole: bool) -> Result {
     let status = child.wait().map_err(|error| error.to_string())?;
     let held = read()?;
     print(&held);
-    let root =
-        fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    let root = is_root();
     if !root {
         println!("Docker and lockdown: not run, since only root can start an engine for tests.");
     }
