@@ -29,7 +29,8 @@ fn the_help_is_whole() {
     for part in [
         "One control plane",
         "Usage: ringfence",
-        "  Prove:\n    report ",
+        "  Prove:\n    logs ",
+        "    report ",
         "--project",
         "Exit status",
     ] {
