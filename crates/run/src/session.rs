@@ -95,7 +95,11 @@ impl Session {
         // placeholders; another run may still do.
         let own = run_dir(&home, &run);
         proxy::sweep(&own);
-        let _ = ringfence_sandbox::sweep(&own);
+        // What failed in the middle may have asked an engine for something that is still to come.
+        let _ = match &outcome {
+            Ok(_) => ringfence_sandbox::sweep(&own),
+            Err(_) => ringfence_sandbox::sweep_after_crash(&own),
+        };
         if ringfence_sandbox::has_left(&own) {
             lease.leave()
         } else {

@@ -1,10 +1,11 @@
 //! Images: the agent's, which is there or not, and the sidecar's, which is made from this program.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use bollard::query_parameters::CreateImageOptions;
+use bollard::query_parameters::{CreateImageOptions, ListImagesOptions, RemoveImageOptions};
 use futures_util::StreamExt as _;
 use tokio::io::AsyncReadExt as _;
 
@@ -15,6 +16,8 @@ use crate::error::{Error, Result, Step};
 const TAKEN: [&str; 4] = ["/proc", "/sys", "/dev", "/etc"];
 /// The sidecar image's name, before the tag that tells programs apart.
 const SIDECAR: &str = "ringfence-sidecar";
+/// Seconds after which the image of another build may go.
+const OLD: i64 = 24 * 60 * 60;
 
 /// An image that is there, by its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +114,24 @@ pub(super) async fn sidecar(engine: &Engine, program: &Path, name: &str) -> Resu
     }
     let made =
         engine.docker.inspect_image(&full).await.map_err(failed("find the sidecar's image"))?;
+    forget_old(engine, &full).await;
     made.id.ok_or_else(|| Error::Spec("the sidecar's image has no digest".into()))
+}
+
+/// Removes the images of other builds of this program, once they are a day old: another one that is in
+/// use now may be about to start from its own. What a container uses stays.
+async fn forget_old(engine: &Engine, own: &str) {
+    let filters = HashMap::from([("reference".to_owned(), vec![SIDECAR.to_owned()])]);
+    let options = ListImagesOptions { filters: Some(filters), ..ListImagesOptions::default() };
+    // Whatever fails here is tried again with the next build.
+    let Ok(found) = engine.docker.list_images(Some(options)).await else { return };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(i64::MAX);
+    let old = found.into_iter().filter(|image| now.saturating_sub(image.created) > OLD);
+    for tag in old.flat_map(|image| image.repo_tags).filter(|tag| tag != own) {
+        let options = RemoveImageOptions { force: false, ..RemoveImageOptions::default() };
+        let _ = engine.docker.remove_image(&tag, Some(options), None).await;
+    }
 }
 
 /// What tells this program's file from any other: it is not read for it.

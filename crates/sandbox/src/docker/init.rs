@@ -51,9 +51,17 @@ pub fn init_main() -> ! {
 }
 
 fn connect() -> io::Result<Channel> {
-    let door = fs::read_to_string(DOOR_FILE)?;
-    let address: IpAddr = door.trim().parse().map_err(io::Error::other)?;
     let began = Instant::now();
+    let address: IpAddr = loop {
+        // Written once the sidecar has an address, as one line.
+        if let Some(line) = fs::read_to_string(DOOR_FILE)?.strip_suffix('\n') {
+            break line.parse().map_err(io::Error::other)?;
+        }
+        if began.elapsed() > PATIENCE {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(PAUSE);
+    };
     let stream = loop {
         match TcpStream::connect_timeout(&SocketAddr::new(address, INIT_PORT), PATIENCE) {
             Ok(stream) => break stream,

@@ -120,21 +120,26 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
             .await
             .map_err(failed("start the sidecar"))
     };
-    let agent = bodies::name(&wanted.run, "agent");
-    let (up, made) =
-        tokio::join!(sidecar, create(docker, &agent, body, "make the agent's container"));
-    up.and(made)?;
+    let name = bodies::name(&wanted.run, "agent");
+    let (ends, terminal) = Ends::of(spec.streams)?;
+    // Its process 1 waits until it is told where the sidecar is.
+    let agent = async {
+        create(docker, &name, body, "make the agent's container").await?;
+        let stdio = Stdio::attach(docker, &name, ends).await?;
+        docker
+            .start_container(&name, None::<bollard::query_parameters::StartContainerOptions>)
+            .await
+            .map_err(|error| visible_hint(failed("start the agent's container")(error)))?;
+        Ok::<_, Error>(stdio)
+    };
+    let (up, stdio) = tokio::join!(sidecar, agent);
+    up?;
+    let stdio = stdio?;
     let (address, gateway) = peer(docker, &wanted.run).await?;
-    fs::write(folder.file("door"), address.to_string()).step("write down the sidecar's address")?;
-
-    let ends = Ends::of(spec.streams)?;
-    let (ends, terminal) = (ends.0, ends.1);
-    let stdio = Stdio::attach(docker, &agent, ends).await?;
-    docker
-        .start_container(&agent, None::<bollard::query_parameters::StartContainerOptions>)
-        .await
-        .map_err(|error| visible_hint(failed("start the agent's container")(error)))?;
-    verify(docker, &agent, wanted, &runtime).await?;
+    // The end of the line says that it is whole.
+    fs::write(folder.file("door"), format!("{address}\n"))
+        .step("write down the sidecar's address")?;
+    verify(docker, &name, wanted, &runtime).await?;
     let control = accept(&listeners.control, "wait for the sidecar").await?;
 
     let range = Range::new(docker, spec, address, gateway, &wanted.run).await;

@@ -1,11 +1,14 @@
 //! A container whose agent runs.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::query_parameters::{InspectContainerOptions, WaitContainerOptions};
 use futures_util::StreamExt as _;
-use tokio::time::{Instant, timeout};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::engine::Engine;
 use super::stdio::Stdio;
@@ -18,28 +21,40 @@ use crate::{Exit, Usage, sys};
 
 /// How long a container may take to be gone once its process 1 is told to end.
 const GONE: Duration = Duration::from_secs(10);
-/// How long the line may be silent once the engine has let go of the agent's streams.
+/// How long the line may be silent once the engine says that the container ended, or says nothing any more.
 const LAST_WORD: Duration = Duration::from_millis(300);
-/// How long the agent's last output may take.
+/// How long the agent's last output may take on its way through the engine.
 const OUTPUT: Duration = Duration::from_secs(10);
 
 /// A container whose agent has been released. When it is dropped the line to its process 1 is cut, which
 /// ends everything in it.
 #[derive(Debug)]
 pub(crate) struct Running {
-    engine: Engine,
-    name: String,
-    channel: Channel,
-    stdio: Stdio,
+    channel: Arc<Channel>,
     terminal: Option<OwnedFd>,
     _ground: Ground,
     keeps_memory: bool,
-    /// When the engine let go of the agent's streams.
-    let_go_at: Option<Instant>,
-    /// What was said on the line, before all is gone.
-    said: Option<std::result::Result<Exit, String>>,
-    exit: Option<Exit>,
+    /// Waits for the end: by itself, since whoever asks for it may stop asking and begin again.
+    ending: JoinHandle<Result<Ended>>,
+    ended: Option<Ended>,
+    /// Told once nobody wants the agent to go on.
+    killed: watch::Sender<bool>,
+}
+
+/// How it ended.
+#[derive(Debug, Clone)]
+struct Ended {
+    exit: Exit,
     limit: Option<(&'static str, String)>,
+}
+
+/// What waits for the end of a container.
+struct Watch {
+    engine: Engine,
+    name: String,
+    channel: Arc<Channel>,
+    stdio: Stdio,
+    killed: watch::Receiver<bool>,
 }
 
 impl Running {
@@ -52,94 +67,93 @@ impl Running {
         ground: Ground,
         keeps_memory: bool,
     ) -> Self {
-        Self {
-            engine,
-            name,
-            channel,
-            stdio,
-            terminal,
-            _ground: ground,
-            keeps_memory,
-            let_go_at: None,
-            said: None,
-            exit: None,
-            limit: None,
-        }
-    }
-
-    fn cut(&self) {
-        // Cut already is as good.
-        let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
+        let channel = Arc::new(channel);
+        let (killed, told) = watch::channel(false);
+        let watch = Watch { engine, name, channel: Arc::clone(&channel), stdio, killed: told };
+        let ending = tokio::spawn(watch.ended());
+        Self { channel, terminal, _ground: ground, keeps_memory, ending, ended: None, killed }
     }
 
     async fn ended(&mut self) -> Result<Exit> {
-        if let Some(exit) = self.exit {
-            return Ok(exit);
+        if let Some(ended) = &self.ended {
+            return Ok(ended.exit);
         }
-        if self.said.is_none() {
-            let said = self.last_word().await?;
-            self.said = Some(said);
-        }
-        self.cut();
-        self.gone().await;
-        let _ = timeout(OUTPUT, self.stdio.finish()).await;
-        match self.said.clone() {
-            Some(Ok(exit)) => {
-                self.exit = Some(exit);
-                Ok(exit)
+        let ended = (&mut self.ending).await;
+        let ended = ended.map_err(std::io::Error::other).step("wait for the container")??;
+        let exit = ended.exit;
+        self.ended = Some(ended);
+        Ok(exit)
+    }
+}
+
+fn cut(channel: &Channel) {
+    // Cut already is as good.
+    let _ = rustix::net::shutdown(channel, rustix::net::Shutdown::Both);
+}
+
+impl Watch {
+    async fn ended(mut self) -> Result<Ended> {
+        let line = self.channel.as_fd().try_clone_to_owned();
+        let line = line.and_then(sys::watch_readable).step("watch the container")?;
+        let docker = self.engine.docker.clone();
+        let options = WaitContainerOptions { condition: "not-running".into() };
+        // An engine that is gone breaks this off, and one that lives answers when the container has ended:
+        // unlike the streams, which an agent may close.
+        let mut over = Box::pin(docker.wait_container(&self.name, Some(options)));
+        let mut is_over = false;
+        let heard = tokio::select! {
+            biased;
+            ready = line.readable() => Some(drop(ready.step("wait for the container")?)),
+            _ = over.next() => {
+                is_over = true;
+                timeout(LAST_WORD, line.readable()).await.ok().map(drop)
             }
+        };
+        let said = heard.map(|()| self.last_word());
+        cut(&self.channel);
+        if !is_over && timeout(GONE, over.next()).await.is_err() {
+            let options = None::<bollard::query_parameters::KillContainerOptions>;
+            let _ = timeout(GONE, docker.kill_container(&self.name, options)).await;
+        }
+        let limit = self.limit().await;
+        self.stdio.finish(OUTPUT, &mut self.killed).await;
+        match said {
+            Some(Ok(exit)) => Ok(Ended { exit, limit }),
             Some(Err(reason)) => Err(Error::Spec(reason)),
-            None => Err(Error::Spec("the container ended without a word".into())),
+            None => {
+                let words = "the engine has let go of the container: it was stopped, or is gone";
+                Err(Error::Spec(words.into()))
+            }
         }
     }
 
     /// What process 1 says last; a line that is cut means that everything in the container was killed.
-    async fn last_word(&mut self) -> Result<std::result::Result<Exit, String>> {
-        let line = self.channel.as_fd().try_clone_to_owned();
-        let line = line.and_then(sys::watch_readable).step("watch the container")?;
-        let (stdio, let_go_at) = (&self.stdio, &mut self.let_go_at);
-        let lost = async {
-            stdio.let_go().await;
-            // Kept, since whoever waits may stop and begin again.
-            let since = *let_go_at.get_or_insert_with(Instant::now);
-            tokio::time::sleep_until(since + LAST_WORD).await;
-        };
-        tokio::select! {
-            biased;
-            ready = line.readable() => drop(ready.step("wait for the container")?),
-            () = lost => {
-                return Ok(Err("the engine has let go of the container: it was stopped, or is gone".into()));
-            }
-        }
-        Ok(match self.channel.receive::<Reply>() {
+    fn last_word(&self) -> std::result::Result<Exit, String> {
+        // It is there, or as good as: process 1 sends it at once.
+        let _ = self.channel.patience(Some(LAST_WORD));
+        match self.channel.receive::<Reply>() {
             Ok(Some((Reply::Exited(exit), _))) => Ok(exit),
             Ok(Some((Reply::Failed(failure), _))) => Err(Error::from(failure).to_string()),
             Ok(Some(_)) => Err("the container's process 1 said what nobody asked".into()),
             // Cut by us, by the container's end, or by the sidecar's.
             Ok(None) | Err(_) => Ok(Exit::Signal(libc::SIGKILL)),
-        })
+        }
     }
 
-    /// Waits until the engine says that the container is gone, and looks why.
-    async fn gone(&mut self) {
-        let docker = &self.engine.docker;
-        let options = WaitContainerOptions { condition: "not-running".into() };
-        let mut wait = Box::pin(docker.wait_container(&self.name, Some(options)));
-        if timeout(GONE, wait.next()).await.is_err() {
-            let options = None::<bollard::query_parameters::KillContainerOptions>;
-            let _ = timeout(GONE, docker.kill_container(&self.name, options)).await;
-        }
-        let found = docker.inspect_container(&self.name, None::<InspectContainerOptions>);
-        let Ok(Ok(found)) = timeout(GONE, found).await else { return };
-        if found.state.and_then(|state| state.oom_killed).unwrap_or(false) {
-            self.limit = Some(("memory", "the kernel ended a process that asked for more".into()));
-        }
+    /// The limit that the kernel kept, if one did.
+    async fn limit(&self) -> Option<(&'static str, String)> {
+        let found =
+            self.engine.docker.inspect_container(&self.name, None::<InspectContainerOptions>);
+        let found = timeout(GONE, found).await.ok()?.ok()?;
+        let killed = found.state.and_then(|state| state.oom_killed).unwrap_or(false);
+        killed.then(|| ("memory", "the kernel ended a process that asked for more".into()))
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.cut();
+        self.ending.abort();
+        cut(&self.channel);
     }
 }
 
@@ -153,7 +167,8 @@ impl backend::Running for Running {
     }
 
     fn kill(&self) {
-        self.cut();
+        let _ = self.killed.send(true);
+        cut(&self.channel);
     }
 
     fn signal(&self, signal: i32) {
@@ -175,6 +190,6 @@ impl backend::Running for Running {
     }
 
     fn limit(&self) -> Option<(&'static str, String)> {
-        self.limit.clone()
+        self.ended.as_ref().and_then(|ended| ended.limit.clone())
     }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
+use std::time::Duration;
 
 use bollard::Docker;
 use bollard::container::LogOutput;
@@ -15,6 +16,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::engine::failed;
 use crate::Streams;
@@ -24,6 +26,11 @@ use crate::error::{Result, Step};
 const PIECES: usize = 16;
 /// Bytes read at a time.
 const PIECE: usize = 32 << 10;
+
+/// What would make the engine let go of the streams when it is typed. There is no way to say "nothing": by
+/// default it is Ctrl-P Ctrl-Q, which an agent's own keys may be.
+const NOT_TYPED: &str =
+    "ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^";
 
 /// Our ends: from where the agent's input comes, and where its output goes.
 #[derive(Debug)]
@@ -78,6 +85,7 @@ impl Ends {
 pub(super) struct Stdio {
     /// True once the engine has let go of them.
     let_go: watch::Receiver<bool>,
+    carrier: JoinHandle<()>,
     written: Option<JoinHandle<()>>,
     /// Ends the thread that reads input when it is closed.
     _wake: OwnedFd,
@@ -95,6 +103,7 @@ impl Stdio {
             stdin: true,
             stdout: true,
             stderr: true,
+            detach_keys: Some(NOT_TYPED.into()),
             ..AttachContainerOptions::default()
         };
         let attached = docker.attach_container(name, Some(options)).await.map_err(failed(step))?;
@@ -110,7 +119,7 @@ impl Stdio {
         let (tell, let_go) = watch::channel(false);
         let writer = tokio::task::spawn_blocking(move || write_all(output, error, printed));
         tokio::spawn(feed(attached.input, input));
-        tokio::spawn(async move {
+        let carrier = tokio::spawn(async move {
             let mut output = attached.output;
             while let Some(Ok(piece)) = output.next().await {
                 // Nobody reads any more: the agent's writes go nowhere, as in a closed pipe.
@@ -123,21 +132,26 @@ impl Stdio {
         if let Some(terminal) = terminal {
             tokio::spawn(follow_size(docker.clone(), name.to_owned(), terminal));
         }
-        Ok(Self { let_go, written: Some(writer), _wake: wake })
+        Ok(Self { let_go, carrier, written: Some(writer), _wake: wake })
     }
 
-    /// Waits until the engine has let go of the streams.
-    pub(super) async fn let_go(&self) {
+    /// Waits until all output is written. The engine has `patience` to bring it; whoever reads it may take
+    /// as long as they like, unless `killed` says that nobody waits for the rest: then `patience` is for both.
+    pub(super) async fn finish(&mut self, patience: Duration, killed: &mut watch::Receiver<bool>) {
         let mut let_go = self.let_go.clone();
         // A carrier that is gone has let go as well.
-        let _ = let_go.wait_for(|gone| *gone).await;
-    }
-
-    /// Waits until all output is written.
-    pub(super) async fn finish(&mut self) {
-        if let Some(writer) = &mut self.written {
-            let _ = writer.await;
-            self.written = None;
+        let _ = timeout(patience, let_go.wait_for(|gone| *gone)).await;
+        self.carrier.abort();
+        let Some(written) = self.written.take() else { return };
+        let given_up = async {
+            if killed.wait_for(|killed| *killed).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(patience).await;
+        };
+        tokio::select! {
+            _ = written => {}
+            () = given_up => {}
         }
     }
 }
@@ -212,7 +226,7 @@ async fn follow_size(docker: Docker, name: String, terminal: OwnedFd) {
         // Whoever carries the terminal sets its size on the same signal: a moment later it is there.
         tokio::select! {
             changed = changed.recv() => if changed.is_none() { return },
-            () = tokio::time::sleep(std::time::Duration::from_millis(250)) => {}
+            () = tokio::time::sleep(Duration::from_millis(250)) => {}
         }
     }
 }
