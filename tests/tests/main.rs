@@ -41,6 +41,7 @@ mod cmd_webhook;
 mod conformance;
 mod conformance_client;
 mod docker;
+mod docker_ends;
 mod docker_input;
 mod egress_corpus;
 mod egress_squid;

@@ -311,7 +311,8 @@ async fn contained(
         let mut running = prepared.release().await?;
         if let Some(tty) = tty {
             let io = |source| Error::Io { path: PathBuf::from("/dev/tty"), source };
-            front.start(tty, running.take_terminal()).map_err(io)?;
+            let between = plan.backend.is_container();
+            front.start(tty, running.take_terminal(), between).map_err(io)?;
         }
         tokio::select! {
             biased;

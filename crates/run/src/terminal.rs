@@ -62,11 +62,16 @@ impl Running {
 
 impl Front {
     /// Starts to carry bytes for an agent that has just been released, and to ask. `agent` is our end
-    /// of its terminal, if it has one.
+    /// of its terminal, if it has one; with `between` it is one on the way to that.
     ///
     /// # Errors
     /// What the system says when it has no descriptors left.
-    pub(crate) fn start(&self, tty: Tty, agent: Option<OwnedFd>) -> std::io::Result<()> {
+    pub(crate) fn start(
+        &self,
+        tty: Tty,
+        agent: Option<OwnedFd>,
+        between: bool,
+    ) -> std::io::Result<()> {
         if let Some(agent) = &agent {
             let flags = rustix::fs::fcntl_getfl(agent)?;
             rustix::fs::fcntl_setfl(agent, flags | OFlags::NONBLOCK)?;
@@ -78,6 +83,7 @@ impl Front {
         let relay = Relay {
             tty: tty.tty,
             agent,
+            between,
             typed,
             smart: !matches!(term.as_str(), "" | "dumb"),
             orders: inbox,

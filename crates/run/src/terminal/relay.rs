@@ -41,6 +41,8 @@ pub(super) struct Relay {
     pub(super) tty: OwnedFd,
     /// Our end of the agent's, where it has one.
     pub(super) agent: Option<OwnedFd>,
+    /// Whether that only carries what the agent's own, elsewhere, shows and is told: it does nothing to it.
+    pub(super) between: bool,
     /// Whether what the person types is for the agent.
     pub(super) typed: bool,
     /// Whether the terminal knows control sequences.
@@ -83,8 +85,10 @@ impl Relay {
     /// Until it is told to end.
     pub(super) fn run(mut self) {
         if let Some(agent) = &self.agent {
-            // As the person has it: echo, keys, size.
-            let _ = tcsetattr(agent, OptionalActions::Now, &self.state.saved);
+            if !self.between {
+                // As the person has it: echo, keys.
+                let _ = tcsetattr(agent, OptionalActions::Now, &self.state.saved);
+            }
             self.size();
         }
         if self.typed {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::container::LogOutput;
+use bollard::errors::Error as Failure;
 use bollard::query_parameters::{AttachContainerOptions, ResizeContainerTTYOptions};
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::PipeFlags;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
@@ -83,9 +84,8 @@ impl Ends {
 /// The streams while they are carried.
 #[derive(Debug)]
 pub(super) struct Stdio {
-    /// True once the engine has let go of them.
-    let_go: watch::Receiver<bool>,
-    carrier: JoinHandle<()>,
+    /// Told once the container has ended: how long the engine has for each piece that is still to come.
+    over: watch::Sender<Option<Duration>>,
     written: Option<JoinHandle<()>>,
     /// Ends the thread that reads input when it is closed.
     _wake: OwnedFd,
@@ -116,32 +116,22 @@ impl Stdio {
             .spawn(move || read_all(from, &wakes, &typed))
             .step(step)?;
         let (print, printed) = mpsc::channel(PIECES);
-        let (tell, let_go) = watch::channel(false);
         let writer = tokio::task::spawn_blocking(move || write_all(output, error, printed));
         tokio::spawn(feed(attached.input, input));
-        let carrier = tokio::spawn(async move {
-            let mut output = attached.output;
-            while let Some(Ok(piece)) = output.next().await {
-                // Nobody reads any more: the agent's writes go nowhere, as in a closed pipe.
-                if print.send(piece).await.is_err() {
-                    break;
-                }
-            }
-            let _ = tell.send(true);
-        });
+        let (over, is_over) = watch::channel(None);
+        let carrier = carry(attached.output, print, is_over);
+        tokio::spawn(carrier);
         if let Some(terminal) = terminal {
             tokio::spawn(follow_size(docker.clone(), name.to_owned(), terminal));
         }
-        Ok(Self { let_go, carrier, written: Some(writer), _wake: wake })
+        Ok(Self { over, written: Some(writer), _wake: wake })
     }
 
-    /// Waits until all output is written. The engine has `patience` to bring it; whoever reads it may take
-    /// as long as they like, unless `killed` says that nobody waits for the rest: then `patience` is for both.
+    /// Waits until all output is written. The engine has `patience` for each piece of it; whoever reads it
+    /// may take as long as they like, unless `killed` says that nobody waits for the rest: then `patience`
+    /// is for both.
     pub(super) async fn finish(&mut self, patience: Duration, killed: &mut watch::Receiver<bool>) {
-        let mut let_go = self.let_go.clone();
-        // A carrier that is gone has let go as well.
-        let _ = timeout(patience, let_go.wait_for(|gone| *gone)).await;
-        self.carrier.abort();
+        let _ = self.over.send(Some(patience));
         let Some(written) = self.written.take() else { return };
         let given_up = async {
             if killed.wait_for(|killed| *killed).await.is_err() {
@@ -152,6 +142,34 @@ impl Stdio {
         tokio::select! {
             _ = written => {}
             () = given_up => {}
+        }
+    }
+}
+
+/// Passes the agent's output on, until the engine has let go of it.
+async fn carry(
+    mut from: Pin<Box<dyn Stream<Item = std::result::Result<LogOutput, Failure>> + Send>>,
+    to: mpsc::Sender<LogOutput>,
+    mut is_over: watch::Receiver<Option<Duration>>,
+) {
+    let mut patience = None;
+    loop {
+        let piece = match patience {
+            Some(patience) => timeout(patience, from.next()).await.unwrap_or(None),
+            None => tokio::select! {
+                piece = from.next() => piece,
+                told = is_over.wait_for(Option::is_some) => {
+                    // Whoever would tell is gone: then nobody waits for the rest.
+                    let Ok(told) = told else { return };
+                    patience = *told;
+                    continue;
+                }
+            },
+        };
+        let Some(Ok(piece)) = piece else { return };
+        // Nobody reads any more: the agent's writes go nowhere, as in a closed pipe.
+        if to.send(piece).await.is_err() {
+            return;
         }
     }
 }
