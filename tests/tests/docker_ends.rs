@@ -104,3 +104,35 @@ fn whoever_reads_slowly_reads_everything() {
     assert!(run.wait().expect("it is ours").success());
     assert!(fs::exists(project.path().join("written")).is_ok_and(|there| there));
 }
+
+/// An image that another build of this program made seven years ago: a folder for `docker load`.
+const OLD: &str = r#"set -e
+cd "$3"
+mkdir old && cd old
+head -c 1024 /dev/zero > layer.tar
+id=$(sha256sum < layer.tar | cut -d' ' -f1)
+printf '{"created":"%s","architecture":"amd64","os":"linux","config":{},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' "$1" "$id" > config.json
+printf '[{"Config":"config.json","RepoTags":["%s"],"Layers":["layer.tar"]}]' "$2" > manifest.json
+tar -cf ../old.tar layer.tar config.json manifest.json
+cd .. && rm -r old"#;
+
+#[test]
+fn what_older_builds_needed_goes_with_the_first_run_of_a_new_one() {
+    let (_net, engine, project) = ready(Who::Itself);
+    let now = "2999-01-01T00:00:00Z";
+    for (created, name) in [
+        ("2020-01-01T00:00:00Z", "ringfence-sidecar:old"),
+        // The controls: one that may just be starting, and one that is somebody else's.
+        (now, "ringfence-sidecar:new"),
+        ("2020-01-01T00:00:00Z", "somebody-elses:old"),
+    ] {
+        let folder = project.path().display().to_string();
+        project.shell(&["sh", "-c", OLD, "sh", created, name, &folder]).ok().done();
+        engine.docker(&["load", "--input", &format!("{folder}/old.tar")]);
+    }
+    project.run(&["true"]).ok().done();
+    let there = engine.docker(&["image", "ls", "--format={{.Repository}}:{{.Tag}}"]);
+    assert!(!there.contains("ringfence-sidecar:old"), "{there}");
+    assert!(there.contains("ringfence-sidecar:new"), "{there}");
+    assert!(there.contains("somebody-elses:old"), "{there}");
+}
