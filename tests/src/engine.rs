@@ -171,6 +171,16 @@ impl Engine {
         containers.lines().chain(networks.lines()).map(str::to_owned).collect()
     }
 
+    /// How many processes there are in agents' containers.
+    #[must_use]
+    pub fn agents(&self) -> usize {
+        let is_sidecar = |pid: &Pid| {
+            let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+            line.unwrap_or_default().starts_with(b"/ringfence-sidecar")
+        };
+        self.members().iter().filter(|pid| !is_sidecar(pid)).count()
+    }
+
     /// The processes of its containers.
     fn members(&self) -> Vec<Pid> {
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -43,6 +43,48 @@ fn an_agent_that_lets_go_of_its_streams_goes_on() {
     });
 }
 
+/// Wants every turn of every CPU, and everything that would keep the container's process 1 from its own.
+const SPIN: &str = r#"
+import os, sys
+for number in range(150):
+    if os.fork() == 0:
+        while True: pass
+# And ended processes without pause, which only process 1 collects.
+for number in range(4):
+    if os.fork() == 0:
+        while True:
+            if os.fork() == 0:
+                if os.fork() == 0: os._exit(0)
+                os._exit(0)
+            os.wait()
+print("SPINNING", flush=True)
+while True: pass
+"#;
+
+#[test]
+fn an_agent_that_wants_every_turn_ends_with_its_supervisor() {
+    let (_net, engine, project) = ready(Who::Itself);
+    let words = ["run", "--sandbox", "docker", "--", PYTHON, "-c", SPIN];
+    let run = project.start(&words);
+    eventually("the agents", || engine.agents() > 150);
+    run.signal(Signal::KILL);
+    let began = Instant::now();
+    while engine.agents() > 0 && began.elapsed() < Duration::from_secs(20) {
+        std::thread::yield_now();
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "they lived on for {took:?}");
+    drop(run.finish());
+    project.ringfence(&["clean"]).ok().done();
+    // A person's own stop takes longer where everything waits for a turn, and comes to its end too.
+    let run = project.start(&words);
+    eventually("the agents", || engine.agents() > 150);
+    run.signal(Signal::TERM);
+    run.finish().expect(143).done();
+    assert_eq!(engine.agents(), 0);
+    assert_eq!(engine.left(), Vec::<String>::new());
+}
+
 #[test]
 fn no_keys_make_an_engine_let_go_of_the_terminal() {
     each_user(|who| {

@@ -24,6 +24,10 @@ const CORE_MAX: u64 = 1;
 /// Bytes that a process may lock in memory.
 const LOCKED_MAX: u64 = 8 << 20;
 
+/// By how much the agent gives way to the init, and to everything else, where all want the CPUs: the init
+/// ends the sandbox, and must not wait for as many turns as there are processes.
+const NICE: i32 = 5;
+
 /// What is put on a process right before it becomes the agent.
 #[derive(Debug)]
 pub(crate) struct Confinement {
@@ -71,6 +75,7 @@ impl Confinement {
         for (resource, most) in self.limits {
             limit(resource, most)?;
         }
+        rustix::process::setpriority_process(None, NICE).step("let the init go first")?;
         if let Some(cpus) = self.cpus {
             sched_setaffinity(None, &cpus).step("bind the agent to its CPUs")?;
         }

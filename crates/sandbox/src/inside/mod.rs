@@ -11,7 +11,7 @@ pub(crate) mod wire;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
@@ -61,13 +61,12 @@ pub(crate) fn receive(channel: &Channel) -> Result<Option<(Order, Vec<OwnedFd>)>
 /// Reaps, passes signals on, and ends when the agent or the supervisor does; the kernel then kills
 /// whatever else is left.
 fn watch(channel: &Channel, children: &OwnedFd, agent: Pid) -> Result<()> {
-    // It was there before the signal was watched for, and may have ended before.
-    if let Some(exit) = reap(agent)? {
-        return channel.send(&Reply::Exited(exit), &[]).step("report the end");
-    }
+    // The agent was there before the signal was watched for, and may have ended before.
+    let mut more = true;
     loop {
         let mut fds = [PollFd::new(channel, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
-        match rustix::event::poll(&mut fds, None) {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match rustix::event::poll(&mut fds, more.then_some(&now)) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error).step("wait for the agent"),
@@ -76,8 +75,14 @@ fn watch(channel: &Channel, children: &OwnedFd, agent: Pid) -> Result<()> {
         if ended {
             let mut buffer = [0; 128 * 4];
             let _ = rustix::io::read(children, &mut buffer);
-            if let Some(exit) = reap(agent)? {
-                return channel.send(&Reply::Exited(exit), &[]).step("report the end");
+        }
+        if ended || more {
+            match reap(agent)? {
+                Reaped::Agent(exit) => {
+                    return channel.send(&Reply::Exited(exit), &[]).step("report the end");
+                }
+                Reaped::All => more = false,
+                Reaped::Some => more = true,
             }
         }
         if control {
@@ -95,20 +100,35 @@ fn watch(channel: &Channel, children: &OwnedFd, agent: Pid) -> Result<()> {
     }
 }
 
-/// Collects all ended processes; the agent's exit if it is among them.
-fn reap(agent: Pid) -> Result<Option<Exit>> {
-    loop {
+/// Ended processes that are collected before the supervisor is listened to again: an agent that starts and
+/// ends them without pause must not be all that there is to do.
+const AT_ONCE: usize = 64;
+
+/// What was collected.
+enum Reaped {
+    /// The agent, with others before it.
+    Agent(Exit),
+    /// All that had ended; the agent has not.
+    All,
+    /// Some, and there may be more.
+    Some,
+}
+
+/// Collects ended processes.
+fn reap(agent: Pid) -> Result<Reaped> {
+    for _ in 0..AT_ONCE {
         match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) if pid == agent => {
-                return Ok(Some(match (status.exit_status(), status.terminating_signal()) {
-                    (Some(code), _) => Exit::Code(code),
-                    (None, Some(signal)) => Exit::Signal(signal),
-                    (None, None) => continue,
-                }));
+                match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => return Ok(Reaped::Agent(Exit::Code(code))),
+                    (None, Some(signal)) => return Ok(Reaped::Agent(Exit::Signal(signal))),
+                    (None, None) => {}
+                }
             }
             Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) | Err(Errno::CHILD) => return Ok(None),
+            Ok(None) | Err(Errno::CHILD) => return Ok(Reaped::All),
             Err(error) => return Err(io::Error::from(error)).step("collect ended processes"),
         }
     }
+    Ok(Reaped::Some)
 }

@@ -113,9 +113,22 @@ fn refused(restrictions: Restrictions) -> Result<Rules> {
     let core = || condition(0, SeccompCmpOp::Eq, refused::RLIMIT_CORE);
     rules.insert(libc::SYS_setrlimit, vec![one(vec![core()?])?]);
     let core = condition(1, SeccompCmpOp::Eq, refused::RLIMIT_CORE)?;
-    let set = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0);
-    let set = set.map_err(io::Error::other).step("compile the seccomp filter")?;
-    rules.insert(libc::SYS_prlimit64, vec![one(vec![core, set])?]);
+    let set = || {
+        let set = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0);
+        set.map_err(io::Error::other).step("compile the seccomp filter")
+    };
+    let other = condition(0, SeccompCmpOp::Ne, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![one(vec![core, set()?])?, one(vec![other, set()?])?]);
+
+    // When and where others run. The init has the same ids, and everything ends with it: it must get its
+    // turn. Whoever asks about itself says 0.
+    for call in refused::SCHEDULING {
+        rules.insert(*call, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
+    }
+    for (call, process) in refused::PRIORITIES {
+        let whose = rule(&[(0, SeccompCmpOp::Ne, *process)])?;
+        rules.insert(*call, vec![whose, rule(&[(1, SeccompCmpOp::Ne, 0)])?]);
+    }
 
     // Execution domains: only to ask, and the harmless ones.
     let personality = refused::PERSONALITIES

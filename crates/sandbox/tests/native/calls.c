@@ -71,6 +71,26 @@ int main(void) {
     limits[0] = 0;
     TRY("setrlimit-core", SYS_setrlimit, 4, limits);
     TRY("prlimit-core", SYS_prlimit64, 0, 4, limits, 0);
+    // Scheduling: one's own is one's own, and the init has the same ids.
+    unsigned long mask[16] = {1}, zero[8] = {0};
+    unsigned int attributes[14] = {48, 3, 0, 0, 19};
+    TRY("control-scheduler", SYS_sched_setscheduler, 0, 3, zero);
+    TRY("control-affinity-set", SYS_sched_setaffinity, 0, sizeof mask, mask);
+    TRY("control-attributes", SYS_sched_setattr, 0, attributes, 0);
+    TRY("control-priority", SYS_setpriority, 0, 0, 19);
+    TRY("control-ioprio", SYS_ioprio_set, 1, 0, 3 << 13);
+    TRY("scheduler", SYS_sched_setscheduler, 1, 5, zero);
+    TRY("scheduler-high-bits", SYS_sched_setscheduler, 0x100000001UL, 5, zero);
+    TRY("parameters", SYS_sched_setparam, 1, zero);
+    TRY("attributes", SYS_sched_setattr, 1, attributes, 0);
+    TRY("affinity", SYS_sched_setaffinity, 1, sizeof mask, mask);
+    TRY("priority", SYS_setpriority, 0, 1, 19);
+    TRY("priority-of-group", SYS_setpriority, 1, 0, 19);
+    TRY("priority-of-user", SYS_setpriority, 2, 0, 19);
+    TRY("ioprio", SYS_ioprio_set, 1, 1, 3 << 13);
+    TRY("ioprio-of-group", SYS_ioprio_set, 2, 0, 3 << 13);
+    TRY("ioprio-of-user", SYS_ioprio_set, 3, getuid(), 3 << 13);
+    TRY("prlimit", SYS_prlimit64, 1, 7, files, 0);
     TRY("unshare-user", SYS_unshare, CLONE_NEWUSER);
     TRY("unshare-net", SYS_unshare, CLONE_NEWNET);
     TRY("setns", SYS_setns, 0, 0);

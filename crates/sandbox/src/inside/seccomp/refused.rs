@@ -83,6 +83,22 @@ const REFUSED_MACHINE: &[i64] = &[
     libc::SYS_vhangup,
 ];
 
+/// Calls that take a process or a thread, and say when or on which CPU it runs.
+pub(super) const SCHEDULING: &[i64] = &[
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+];
+
+/// Calls that set a priority, and the value by which they are told that what follows is one process: not a
+/// group, and not everything under one id.
+pub(super) const PRIORITIES: &[(i64, i32)] = &[
+    (libc::SYS_setpriority, libc::PRIO_PROCESS as i32),
+    // IOPRIO_WHO_PROCESS of `linux/ioprio.h`.
+    (libc::SYS_ioprio_set, 1),
+];
+
 /// Flags of `clone` that make namespaces.
 pub(super) const NAMESPACE_FLAGS: &[i32] = &[
     libc::CLONE_NEWCGROUP,
