@@ -4,6 +4,7 @@
 mod agent;
 pub mod authority;
 pub mod behind;
+mod between;
 mod client;
 pub mod conformance;
 pub mod conformance_auth;
@@ -30,6 +31,7 @@ mod who;
 
 pub use agent::Cases;
 pub use authority::Authority;
+pub use between::Between;
 pub use client::{StdioClient, eventually, names, stateless};
 pub use engine::Engine;
 pub use events::{Events, field};

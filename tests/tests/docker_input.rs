@@ -1,12 +1,19 @@
 //! The sandboxes `docker` and `lockdown` where something is not as it should be: engines that are absent,
 //! elsewhere or set up oddly, images that are not there, limits, other runs.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ringfence_tests::behind::tools;
-use ringfence_tests::{Engine, PYTHON, Project, TestNet, Wall, Who, each_user, eventually};
+use ringfence_tests::{
+    Between, Engine, PYTHON, Project, TestNet, Wall, Who, each_user, eventually,
+};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::bundles::{SMALL, hosts};
+use crate::bundles::{SMALL, files, hosts};
 
 #[test]
 fn an_engine_that_cannot_hold_a_sandbox_refuses_the_run_and_says_why() {
@@ -90,7 +97,7 @@ say("address", body=proxy()[0][0])"#,
     }
 
     project.manifest("version = 1\n[sandbox]\nimage = \"not-there:1\"\n[agent]\nname = \"case\"\n");
-    let text = std::fs::read_to_string(project.path().join(".ringfence/ringfence.toml")).unwrap();
+    let text = fs::read_to_string(project.path().join(".ringfence/ringfence.toml")).unwrap();
     let text = text.replace("image = \"agent:1\"\n", "");
     project.file(".ringfence/ringfence.toml", text);
     project.lock();
@@ -167,4 +174,43 @@ attempt("many children", many)
     live.signal(Signal::TERM);
     live.finish().done();
     assert_eq!(engine.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_granted_path_that_is_exchanged_on_the_way_to_the_engine_is_not_what_was_granted() {
+    each_user(|who| {
+        let net = TestNet::new(who, &[]);
+        let mut project = Project::new(who);
+        let engine = Wall::Docker.around(&mut project, &net).expect("it has one");
+        let root = project.home();
+        project.shell(&["mkdir", "-p", &at(&root, "shared/data"), &at(&root, "other")]).ok().done();
+        fs::write(root.join("shared/data/file"), "granted").expect("our own");
+        fs::write(root.join("other/file"), "not granted").expect("our own");
+        let folder = at(&root, "shared/data");
+        project.manifest(&files(&format!("read = [\"**\", \"{folder}/**\"]")));
+        project.lock();
+        project.trust();
+        let read = format!("cat {folder}/file");
+        let output = project.run(&["sh", "-c", &read]).ok();
+        assert_eq!(output.stdout, "granted", "the control: it is mounted");
+        // Whoever may write beside it exchanges it once everything has been looked at.
+        let (from, to) = (root.clone(), AtomicBool::new(false));
+        let between = Between::new(&engine.host(), &[], move |asked| {
+            let now = asked.contains("/containers/create") && asked.contains("-agent");
+            if now && !to.swap(true, Ordering::SeqCst) {
+                fs::rename(from.join("shared/data"), from.join("shared/gone")).expect("our own");
+                symlink(from.join("other"), from.join("shared/data")).expect("our own");
+            }
+        });
+        project.env("DOCKER_HOST", &between.host());
+        let output = project.run(&["sh", "-c", &read]);
+        assert_eq!((output.status, output.stdout.as_str()), (255, ""), "{}", output.stderr);
+        assert!(output.stderr.contains("mounted something else"), "{}", output.stderr);
+        assert!(!output.stderr.contains("ENFORCED"), "{}", output.stderr);
+        assert_eq!(engine.left(), Vec::<String>::new());
+    });
+}
+
+fn at(folder: &Path, name: &str) -> String {
+    folder.join(name).display().to_string()
 }

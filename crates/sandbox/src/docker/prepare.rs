@@ -5,7 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bollard::Docker;
@@ -60,6 +60,9 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
         return Err(Error::Spec(format!("{}: not an absolute path", path.display())));
     }
     let project = tree::hold(&spec.project)?;
+    // By name the engine mounts whatever is there by then: process 1 compares.
+    let granted =
+        spec.read.iter().map(|path| Ok((path, tree::hold(path)?))).collect::<Result<Vec<_>>>()?;
     let mut journal = Journal::new(&spec.run_dir, "docker", &spec.project);
     journal.entries.engine = Some(Contained { host: engine.host.clone(), run: wanted.run.clone() });
     journal.write()?;
@@ -143,7 +146,7 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
     let control = accept(&listeners.control, "wait for the sidecar").await?;
 
     let range = Range::new(docker, spec, address, gateway, &wanted.run).await;
-    let blueprint = blueprint(spec, &project, &ground, wanted)?;
+    let blueprint = blueprint(spec, &project, &granted, &ground, wanted)?;
     Ok(Prepared {
         engine: engine.clone(),
         run: wanted.run.clone(),
@@ -372,13 +375,20 @@ fn is_folder(project: &Held, path: &Path) -> Result<bool> {
     Ok(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
-fn blueprint(spec: &Spec, project: &Held, ground: &Ground, wanted: &Wanted) -> Result<Blueprint> {
+fn blueprint(
+    spec: &Spec,
+    project: &Held,
+    granted: &[(&PathBuf, Held)],
+    ground: &Ground,
+    wanted: &Wanted,
+) -> Result<Blueprint> {
     let mut argv = spec.command.clone();
     let program = argv.first().cloned().ok_or_else(|| Error::Spec("no command".into()))?;
     if let Some(first) = argv.first_mut() {
         first.clone_from(&spec.arg0);
     }
     let mut expected = vec![held(&spec.project, project)];
+    expected.extend(granted.iter().map(|(path, granted)| held(path, granted)));
     for (path, rule) in &ground.rules {
         if *rule != Rule::Masked && !path.as_os_str().is_empty() {
             let fd = placeholder::open(project, path).step(format!("open {}", path.display()))?;
