@@ -2,13 +2,13 @@
 //! elsewhere or set up oddly, images that are not there, limits, other runs.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfence_tests::behind::tools;
 use ringfence_tests::{
-    Between, Engine, PYTHON, Project, TestNet, Wall, Who, each_user, eventually,
+    Between, Engine, PYTHON, Project, TestNet, Wall, Who, each_user, each_wall, eventually,
 };
 use rustix::process::Signal;
 use serde_json::json;
@@ -209,6 +209,69 @@ fn a_granted_path_that_is_exchanged_on_the_way_to_the_engine_is_not_what_was_gra
         assert!(!output.stderr.contains("ENFORCED"), "{}", output.stderr);
         assert_eq!(engine.left(), Vec::<String>::new());
     });
+}
+
+#[test]
+fn a_program_of_the_project_is_held_to_what_was_shown() {
+    each_wall(&[11], |who, wall| {
+        let net = TestNet::new(who, &[]);
+        let mut project = Project::new(who);
+        let engine = wall.around(&mut project, &net);
+        let write = |text: &str| {
+            let file = project.file("agent.sh", format!("#!/bin/sh\necho {text}\n"));
+            fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("our own");
+        };
+        write("first");
+        project.manifest("version = 1\n[sandbox]\ncommand = [\"./agent.sh\"]\n");
+        project.lock();
+        project.trust();
+        let words = ["run", "--sandbox", wall.name()];
+        assert_eq!(project.ringfence(&words).ok().stdout, "first\n", "the control");
+        write("second");
+        let run = project.ringfence(&words).expect(3);
+        assert!(!run.stdout.contains("second"), "{}", run.stdout);
+        let Some(engine) = engine else { return };
+        write("first");
+        let (file, once) = (project.path().join("agent.sh"), AtomicBool::new(false));
+        // After everything was looked at, when the engine is asked.
+        let between = Between::new(&engine.host(), &[], move |asked| {
+            let now = asked.contains("/containers/create") && asked.contains("-agent");
+            if now && !once.swap(true, Ordering::SeqCst) {
+                fs::write(&file, "#!/bin/sh\necho second\n").expect("our own");
+            }
+        });
+        let mut words = vec!["env".to_owned(), format!("DOCKER_HOST={}", between.host())];
+        words.extend([project.program().display().to_string(), "-C".into()]);
+        words.push(project.path().display().to_string());
+        words.extend(["run", "--sandbox", wall.name()].map(str::to_owned));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let run = project.shell(&words).expect(3);
+        assert!(!run.stdout.contains("second"), "{}", run.stdout);
+        assert!(!run.stderr.contains("ENFORCED"), "{}", run.stderr);
+    });
+}
+
+#[test]
+fn a_name_never_leads_to_what_is_mounted() {
+    let net = TestNet::new(Who::Itself, &[]);
+    let mut project = Project::new(Who::Itself);
+    let engine = Wall::Docker.around(&mut project, &net).expect("it has one");
+    let file = project.file("bin/tool", "#!/bin/sh\necho of the project\n");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("our own");
+    // An image may say where its programs are.
+    let path = format!("ENV PATH={}:/usr/bin:/bin", at(&project.path(), "bin"));
+    let tar = at(&tools(), "image/busybox.tar");
+    engine.docker(&["import", "--change", &path, &tar, "odd:1"]);
+    let text = format!("{SMALL}[sandbox]\nimage = \"odd:1\"\n");
+    project.file(".ringfence/ringfence.toml", text);
+    project.lock();
+    project.trust();
+    let run = project.run(&["tool"]).expect(255);
+    assert!(run.stderr.contains("not the image's"), "{}", run.stderr);
+    assert!(!run.stderr.contains("ENFORCED") && run.stdout.is_empty(), "{}", run.stderr);
+    // The controls: by its path a person may, and the image's own are found.
+    assert_eq!(project.run(&[&file.display().to_string()]).ok().stdout, "of the project\n");
+    assert_eq!(project.run(&["echo", "found"]).ok().stdout, "found\n");
 }
 
 fn at(folder: &Path, name: &str) -> String {

@@ -302,7 +302,7 @@ async fn contained(
                 detail: Some("before it began".into()),
             });
         }
-        if plan.reviewed && !plan.backend.is_container() {
+        if plan.is_proven() {
             plan.prove(&Who::Agent, &plan.program)?;
         }
         progress.released(&mode(plan));

@@ -163,16 +163,29 @@ impl Plan {
             None => false,
         };
         // What a person typed is theirs; what the manifest names was reviewed. Programs of an image are
-        // the image's, whose digest is recorded.
-        let whose =
-            if request.command.is_empty() && !contained { Whose::All } else { Whose::Servers };
-        let program = |manifest: &Manifest, project: &Path| {
-            if contained { words(request, manifest) } else { command(request, manifest, project) }
+        // the image's, whose digest is recorded; what is mounted into it is this machine's.
+        let typed = !request.command.is_empty();
+        let whose = |manifest: &Manifest, project: &Path| match typed {
+            false if !contained || of_project(manifest, project) => Whose::All,
+            _ => Whose::Servers,
+        };
+        let program = |manifest: &Manifest, project: &Path| match contained {
+            true if typed || !of_project(manifest, project) => words(request, manifest),
+            _ => command(request, manifest, project),
         };
         let plan = Self::assemble(request, whose, program)?;
         pinned(&plan)?;
         if plan.backend.is_container() && plan.image().is_none() {
             return Err(Error::NoImage { backend: plan.backend.name() });
+        }
+        let granted = |folder: &PathBuf| plan.program.file.starts_with(folder);
+        if contained && !typed && plan.read.iter().any(granted) {
+            return Err(Error::Project {
+                path: plan.program.file.clone(),
+                reason: "lies in a folder that is mounted for reading only; in a container name a \
+                         program of the image, or one of the project"
+                    .into(),
+            });
         }
         if plan.backend == Backend::Lockdown {
             lockdown(&plan)?;
@@ -184,7 +197,7 @@ impl Plan {
     /// holds a server in a run holds it there. `words` stand for the command in its record.
     pub(crate) fn without_agent(request: &Request, words: Vec<String>) -> Result<Self, Error> {
         let program = |_: &Manifest, _: &Path| Ok(Program { file: PathBuf::new(), args: words });
-        Self::assemble(request, Whose::Servers, program)
+        Self::assemble(request, |_, _| Whose::Servers, program)
     }
 
     /// The same for a session that serves clients outside any sandbox. The agent that they belong to is
@@ -208,11 +221,12 @@ impl Plan {
 
     fn assemble(
         request: &Request,
-        whose: Whose,
+        whose: impl FnOnce(&Manifest, &Path) -> Whose,
         command: impl FnOnce(&Manifest, &Path) -> Result<Program, Error>,
     ) -> Result<Self, Error> {
         let store = Store::new(&request.home);
         let snapshot = Snapshot::read(&request.project)?;
+        let whose = whose(&snapshot.manifest, &snapshot.project);
         let bundle = store.check(snapshot, request.path.as_deref(), whose)?;
         let machine = MachinePolicy::load(&request.home)?;
         let manifest = &bundle.snapshot().manifest;
@@ -310,6 +324,13 @@ impl Plan {
             return Ok(());
         }
         Ok(self.bundle.prove_program(who, &program.file, self.search.as_deref())?)
+    }
+
+    /// Whether the agent's program is a file of this machine that was reviewed: not what a person typed,
+    /// and not one of an image.
+    pub(crate) fn is_proven(&self) -> bool {
+        let project = self.project();
+        self.reviewed && (!self.backend.is_container() || of_project(self.manifest(), project))
     }
 
     /// What a person is told before a run that nothing holds.
@@ -443,6 +464,12 @@ fn separate(project: &Path, home: &Path, user_home: &Path) -> Result<(), Error> 
         }
     }
     Ok(())
+}
+
+/// Whether the manifest's command is a file of the project, by a path.
+fn of_project(manifest: &Manifest, project: &Path) -> bool {
+    let word = manifest.sandbox.command.first();
+    word.is_some_and(|word| word.contains('/') && real(&project.join(word)).starts_with(project))
 }
 
 /// The command as it is: its program is looked up in the image.

@@ -80,6 +80,7 @@ async fn contain(
         image,
         runtime: declared,
         run: run.to_string(),
+        mounted_program: plan.is_proven() || !plan.reviewed,
         program,
         sidecar_name: remote::SIDECAR_NAME,
         sidecar_folder: remote::SIDECAR_FOLDER,

@@ -126,10 +126,19 @@ fn check(blueprint: &Blueprint) -> Result<()> {
     Ok(())
 }
 
-/// The program's path in the image.
+/// The program's path. What a name leads to is the image's, and never what is mounted into it; a path may
+/// lead there if the supervisor says so, who has proven what lies there, or was told by a person.
 fn resolve(blueprint: &Blueprint) -> Result<OsString> {
     let program = blueprint.program.as_os_str();
     if !is_name(program) {
+        let path = Path::new(program);
+        if !blueprint.mounted_program && is_mounted(blueprint, path)? {
+            return Err(Error::Spec(format!(
+                "{} leads to what is mounted from this machine, and was not reviewed there; name it by \
+                 its path in the project",
+                path.display()
+            )));
+        }
         return Ok(program.to_owned());
     }
     let path = blueprint.env.iter().rev().find(|(name, _)| name == "PATH");
@@ -139,6 +148,13 @@ fn resolve(blueprint: &Blueprint) -> Result<OsString> {
         let file = PathBuf::from(place).join(program);
         let is_file = fs::metadata(&file).is_ok_and(|found| found.is_file());
         if is_file && rustix::fs::access(&file, Access::EXEC_OK).is_ok() {
+            if is_mounted(blueprint, &file)? {
+                return Err(Error::Spec(format!(
+                    "`{}` is found at {}, which is mounted from this machine and is not the image's",
+                    program.display(),
+                    file.display()
+                )));
+            }
             return Ok(file.into_os_string());
         }
     }
@@ -147,6 +163,14 @@ fn resolve(blueprint: &Blueprint) -> Result<OsString> {
         program.display(),
         path.display()
     )))
+}
+
+/// Whether a file lies in what the engine has mounted from this machine.
+fn is_mounted(blueprint: &Blueprint, file: &Path) -> Result<bool> {
+    let file = std::path::absolute(Path::new(&blueprint.project.path).join(file));
+    let real = file.and_then(fs::canonicalize);
+    let real = real.step(format!("find the program {}", blueprint.program.display()))?;
+    Ok(blueprint.expected.iter().any(|(place, ..)| real.starts_with(place)))
 }
 
 /// The agent's streams. What is left in their place leads nowhere.

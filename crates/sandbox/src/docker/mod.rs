@@ -59,6 +59,9 @@ pub struct Wanted {
     pub runtime: Option<String>,
     /// The run's id.
     pub run: String,
+    /// Whether the command may be a path to what is mounted from this machine: a person typed it, or it was
+    /// proven to be what was reviewed.
+    pub mounted_program: bool,
     /// This very program.
     pub program: PathBuf,
     /// The name by which the program is started as a sidecar.

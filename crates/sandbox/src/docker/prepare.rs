@@ -166,7 +166,8 @@ impl Prepared {
     /// Adds to the environment of the process: what depends on where the sidecar is.
     pub fn equip(&mut self, more: Vec<(OsString, OsString)>) {
         if let Some(blueprint) = &mut self.blueprint {
-            blueprint.env.extend(more);
+            // Where programs are is the image's to say.
+            blueprint.env.extend(more.into_iter().filter(|(name, _)| name != "PATH"));
         }
     }
 
@@ -437,6 +438,7 @@ fn blueprint(
             cpus: None,
         },
         expected,
+        mounted_program: wanted.mounted_program,
     })
 }
 

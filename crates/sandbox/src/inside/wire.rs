@@ -110,6 +110,9 @@ pub(crate) struct Blueprint {
     /// What must be found where somebody else has mounted it: path, device, inode.
     #[serde(default)]
     pub(crate) expected: Vec<(OsString, u64, u64)>,
+    /// Whether the program may be what somebody else has mounted, and not the image's.
+    #[serde(default)]
+    pub(crate) mounted_program: bool,
 }
 
 /// A file or folder of the host.

@@ -266,6 +266,7 @@ fn blueprint(
         take_identity: passed,
         bounds: bounds(&spec.limits, group)?,
         expected: Vec::new(),
+        mounted_program: true,
     })
 }
 
