@@ -149,6 +149,39 @@ attempt("many children", many)
         cases.refused(case);
     }
 
+    // All that can be written anywhere is what the limit says, volumes of the image with it; and so are
+    // files that hold nothing.
+    let tar = at(&tools(), "image/agent.tar");
+    engine.docker(&["import", "--change", "VOLUME /data /more", &tar, "volumes:1"]);
+    let text = format!("{SMALL}\n[sandbox]\ndisk_mb = 64\nimage = \"volumes:1\"\n");
+    project.file(".ringfence/ringfence.toml", text);
+    project.lock();
+    project.trust();
+    let cases = project.agent(
+        r#"
+written, made = 0, 0
+folders = ["/tmp", os.path.expanduser("~"), "/dev/shm", "/data", "/more"]
+for folder in folders:
+    try:
+        for number in range(100000):
+            open(f"{folder}/{number}", "w").close(); made += 1
+    except OSError: pass
+    for number in range(100000):
+        try: os.unlink(f"{folder}/{number}")
+        except OSError: break
+for folder in folders:
+    try:
+        with open(folder + "/big", "wb", buffering=0) as file:
+            for _ in range(1 << 16): written += file.write(b"x" * 4096)
+    except OSError: pass
+say("all", written=written, made=made)
+"#,
+    );
+    let all = cases.get("all");
+    let written = all["written"].as_u64().expect("a number");
+    assert!((48 << 20..=64 << 20).contains(&written), "{all}");
+    assert!((1000..=20_000).contains(&all["made"].as_u64().expect("a number")), "{all}");
+
     // Memory: the kernel ends what asks for more, and the run says which limit it was.
     project.manifest(&format!("{SMALL}\n[sandbox]\nmemory_mb = 64\n"));
     project.lock();

@@ -13,6 +13,10 @@ use crate::{Limits, Rule};
 
 /// Bytes of scratch space when no limit is set.
 const SCRATCH: u64 = 1 << 30;
+/// Bytes of scratch space for each file that it may hold.
+const BYTES_PER_FILE: u64 = 4 << 10;
+/// The smallest file system in memory, in bytes.
+const PAGE: u64 = 4096;
 /// Bytes of memory that a sidecar may use: a thousand tunnels take a tenth of it.
 const SIDECAR_MEMORY: i64 = 512 << 20;
 /// Its threads.
@@ -143,21 +147,17 @@ pub(super) struct Agent<'a> {
 /// The agent's container.
 pub(super) fn agent(wanted: &Wanted, agent: &Agent<'_>) -> ContainerCreateBody {
     let (uid, gid) = agent.ids;
-    let scratch = Scratch::of(agent.limits);
+    let volumes = &wanted.image.volumes;
+    let scratch = Scratch::of(agent.limits, volumes.len());
+    // The runtime gives a folder the mode that the image's has, so it is at least the agent's own.
+    let own = |mode: &str| format!("mode={mode},uid={uid},gid={gid}");
     let mut tmpfs = HashMap::from([
-        // The runtime gives it the mode that the image's has, so it is at least the agent's own.
-        ("/tmp".to_owned(), options(scratch.tmp, &format!("mode=1777,uid={uid},gid={gid}"))),
-        (
-            "/home/agent".to_owned(),
-            options(scratch.home, &format!("mode=0700,uid={uid},gid={gid}")),
-        ),
+        ("/tmp".to_owned(), options(scratch.tmp, &own("1777"))),
+        ("/home/agent".to_owned(), options(scratch.home, &own("0700"))),
+        ("/dev/shm".to_owned(), options(scratch.shm, &own("1777"))),
     ]);
-    for folder in &wanted.image.volumes {
-        tmpfs.insert(
-            folder.clone(),
-            options(scratch.volume, &format!("mode=0700,uid={uid},gid={gid}")),
-        );
-    }
+    let volume = |folder: &String| (folder.clone(), options(scratch.volume, &own("0700")));
+    tmpfs.extend(volumes.iter().map(volume));
     let program = wanted.program.to_string_lossy();
     let mut mounts = vec![bind(&program, INIT_FILE, true), bind(agent.door, DOOR_FILE, true)];
     mounts.push(bind(agent.source, agent.project, true));
@@ -180,7 +180,6 @@ pub(super) fn agent(wanted: &Wanted, agent: &Agent<'_>) -> ContainerCreateBody {
         memory_swap: agent.limits.memory.map(signed),
         pids_limit: Some(agent.limits.pids.map_or(4096, signed)),
         nano_cpus: agent.limits.cpus.map(nano),
-        shm_size: Some(signed(scratch.shm)),
         tmpfs: Some(tmpfs),
         mounts: Some(last_of_each(mounts)),
         oom_score_adj: Some(500),
@@ -246,27 +245,37 @@ fn shares_kernel(runtime: &str) -> bool {
     matches!(runtime, "runc" | "crun" | "io.containerd.runc.v2")
 }
 
-/// How scratch space is parted: a container has no one file system for all of it.
+/// How scratch space is parted, in bytes: a container has no one file system for all of it. All together
+/// are what the limit says.
 #[derive(Debug, PartialEq, Eq)]
 struct Scratch {
     home: u64,
     tmp: u64,
     shm: u64,
+    /// Each of the image's volumes.
     volume: u64,
 }
 
 impl Scratch {
-    fn of(limits: &Limits) -> Self {
+    fn of(limits: &Limits, volumes: usize) -> Self {
         let all = limits.disk.unwrap_or(SCRATCH);
-        let shm = (all / 8).clamp(4096, 64 << 20);
-        let volume = (all / 8).max(4096);
-        let rest = all.saturating_sub(shm);
-        Self { home: (rest / 2).max(4096), tmp: (rest / 2).max(4096), shm, volume }
+        let shm = (all / 8).min(64 << 20);
+        // A quarter for the volumes, where there are any.
+        let volume = match u64::try_from(volumes) {
+            Ok(0) | Err(_) => 0,
+            Ok(count) => all / 4 / count,
+        };
+        let taken = volume.saturating_mul(volumes as u64).saturating_add(shm);
+        let half = all.saturating_sub(taken) / 2;
+        Self { home: half, tmp: half, shm, volume }
     }
 }
 
+/// A file system in memory with a bound on its bytes and on its files. One of 0 bytes would have none.
 fn options(bytes: u64, more: &str) -> String {
-    format!("rw,exec,nosuid,nodev,size={bytes},{more}")
+    let bytes = bytes.max(PAGE);
+    let files = (bytes / BYTES_PER_FILE).clamp(64, 1 << 20);
+    format!("rw,exec,nosuid,nodev,size={bytes},nr_inodes={files},{more}")
 }
 
 #[expect(
@@ -320,4 +329,32 @@ fn last_of_each(mounts: Vec<Mount>) -> Vec<Mount> {
         kept.push(mount);
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Scratch, options};
+    use crate::Limits;
+
+    #[test]
+    fn all_scratch_space_together_is_what_the_limit_says() {
+        for disk in [None, Some(1 << 20), Some(64 << 20), Some(1 << 40)] {
+            for volumes in [0, 1, 3, 1000] {
+                let it = Scratch::of(&Limits { disk, ..Limits::default() }, volumes);
+                let all = it.home + it.tmp + it.shm + it.volume * volumes as u64;
+                let most = disk.unwrap_or(super::SCRATCH);
+                assert!(all <= most && all * 100 >= most * 99, "{disk:?} {volumes} {it:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_one_is_bounded_in_bytes_and_files() {
+        assert_eq!(
+            options(64 << 20, "mode=0700"),
+            "rw,exec,nosuid,nodev,size=67108864,nr_inodes=16384,mode=0700"
+        );
+        // 0 would be no bound at all.
+        assert!(options(0, "").contains("size=4096,nr_inodes=64,"));
+    }
 }

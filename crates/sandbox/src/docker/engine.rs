@@ -70,7 +70,9 @@ impl Engine {
             api,
             runtimes,
             default_runtime: info.default_runtime.unwrap_or_default(),
-            keeps_memory: info.memory_limit.unwrap_or(false),
+            // Without a limit on swap the memory that is over the limit goes there, where there is any.
+            keeps_memory: info.memory_limit.unwrap_or(false)
+                && (info.swap_limit.unwrap_or(false) || !has_swap()),
             keeps_cpu: info.cpu_cfs_quota.unwrap_or(false),
             keeps_pids: info.pids_limit.unwrap_or(false),
         })
@@ -82,7 +84,7 @@ impl Engine {
         &self.version
     }
 
-    /// Whether the kernel will keep a limit in a container: `memory`, `cpus` or `pids`.
+    /// Whether the kernel will keep a limit in a container, memory with its swap: `memory`, `cpus` or `pids`.
     #[must_use]
     pub fn keeps(&self, limit: &str) -> bool {
         match limit {
@@ -250,4 +252,10 @@ mod tests {
         assert!(parse_api("1.9") < parse_api("1.41"));
         assert_eq!(parse_api("x"), None);
     }
+}
+
+/// Whether this machine has swap space; one that cannot be asked has.
+fn has_swap() -> bool {
+    // Its first line names the columns.
+    std::fs::read_to_string("/proc/swaps").map_or(true, |text| text.lines().count() > 1)
 }
