@@ -210,6 +210,33 @@ say("all", written=written, made=made)
 }
 
 #[test]
+fn an_engine_that_made_something_else_is_found_out() {
+    let net = TestNet::new(Who::Itself, &[]);
+    let mut project = Project::new(Who::Itself);
+    let engine = Wall::Docker.around(&mut project, &net).expect("it has one");
+    project.manifest(SMALL);
+    project.lock();
+    project.trust();
+    // As if it had not done what it was asked for, and says so.
+    let open = "\"Internal\":false,\"Attachable\":null";
+    for (asked, made, why) in [
+        ("not of its words", "nothing to swap.", ""),
+        ("\"Internal\":true,\"Attachable\":false", open, "is not internal"),
+        ("\"EnableIPv6\":false", "\"EnableIPv6\":true ", "has IPv6"),
+        ("\"Dns\":[\"127.0.0.1\"]", "\"Dns\":[\"127.0.0.2\"]", "asks others"),
+        ("\"Runtime\":\"runc\"", "\"Runtime\":\"rund\"", "runs under `rund`"),
+    ] {
+        let between = Between::new(&engine.host(), &[(asked, made)], |_| {});
+        project.env("DOCKER_HOST", &between.host());
+        let run = project.run(&["true"]);
+        assert_eq!(run.status == 0, why.is_empty(), "{asked}: {}", run.stderr);
+        assert!(run.stderr.contains(why), "{why}: {}", run.stderr);
+        assert_eq!(run.stderr.contains("ENFORCED"), why.is_empty(), "{why}: {}", run.stderr);
+        assert_eq!(engine.left(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn a_granted_path_that_is_exchanged_on_the_way_to_the_engine_is_not_what_was_granted() {
     each_user(|who| {
         let net = TestNet::new(who, &[]);

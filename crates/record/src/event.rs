@@ -56,7 +56,7 @@ pub struct Step {
 pub struct Attempt {
     /// What was tried.
     pub check: String,
-    /// `blocked`, `reachable` or `control` (the positive control).
+    /// `blocked`, `reachable`, `unclear` (it could not be tried), or `control` (the positive control).
     pub result: String,
     /// Whether that is what must be.
     pub ok: bool,

@@ -18,8 +18,8 @@ pub enum Error {
         /// What to do about it.
         hint: Option<String>,
     },
-    /// The probe found a way out.
-    #[error("the sandbox is not tight: {}", .0.check)]
+    /// The probe found a way out, or could not tell.
+    #[error("the sandbox is not shown to be tight: {}: {}", .0.check, .0.detail)]
     Leaky(Probe),
     /// The specification cannot be honoured.
     #[error("{0}")]

@@ -116,7 +116,7 @@ pub struct Spec {
 pub struct Probe {
     /// What was tried, for example `connect 1.1.1.1:443`.
     pub check: String,
-    /// `blocked`, `reachable`, or `control`.
+    /// `blocked`, `reachable`, `unclear` where it could not be tried, or `control`.
     pub result: String,
     /// Whether that is what must be.
     pub ok: bool,

@@ -21,6 +21,8 @@ const PAGE: u64 = 4096;
 const SIDECAR_MEMORY: i64 = 512 << 20;
 /// Its threads.
 const SIDECAR_PIDS: i64 = 256;
+/// Whom the engine's resolver is told to ask: the container's own loopback, where nobody answers.
+pub(super) const NO_RESOLVER: &str = "127.0.0.1";
 /// As whom it runs.
 const NOBODY: &str = "65534:65534";
 
@@ -78,7 +80,7 @@ fn locked_down() -> HostConfig {
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         ipc_mode: Some("private".into()),
         // Nobody answers there: names are the proxy's matter.
-        dns: Some(vec!["127.0.0.1".into()]),
+        dns: Some(vec![NO_RESOLVER.into()]),
         dns_search: Some(vec![".".into()]),
         log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
         oom_kill_disable: Some(false),
@@ -136,6 +138,8 @@ pub(super) struct Agent<'a> {
     pub(super) empty: &'a str,
     /// The file with the sidecar's address.
     pub(super) door: &'a str,
+    /// The agent's `/etc/resolv.conf`.
+    pub(super) names: &'a str,
     pub(super) limits: &'a Limits,
     pub(super) runtime: &'a str,
     /// Whether settings of an interface are given with its endpoint.
@@ -160,6 +164,8 @@ pub(super) fn agent(wanted: &Wanted, agent: &Agent<'_>) -> ContainerCreateBody {
     tmpfs.extend(volumes.iter().map(volume));
     let program = wanted.program.to_string_lossy();
     let mut mounts = vec![bind(&program, INIT_FILE, true), bind(agent.door, DOOR_FILE, true)];
+    // Without it each lookup would wait for the engine's resolver, which has nobody to ask.
+    mounts.push(bind(agent.names, "/etc/resolv.conf", true));
     mounts.push(bind(agent.source, agent.project, true));
     for (path, rule, folder) in agent.rules {
         let inside = under(agent.project, path);

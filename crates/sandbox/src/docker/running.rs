@@ -103,7 +103,10 @@ impl Watch {
         let mut is_over = false;
         let heard = tokio::select! {
             biased;
-            ready = line.readable() => Some(drop(ready.step("wait for the container")?)),
+            ready = line.readable() => {
+                drop(ready.step("wait for the container")?);
+                Some(())
+            }
             _ = over.next() => {
                 is_over = true;
                 timeout(LAST_WORD, line.readable()).await.ok().map(drop)

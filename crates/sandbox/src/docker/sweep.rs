@@ -112,7 +112,7 @@ pub(crate) fn remove_folder(run_dir: &Path) {
         let _ = std::fs::remove_dir(folder.join("project"));
     }
     let _ = std::fs::remove_dir_all(folder.join("sockets"));
-    for file in ["empty", "door"] {
+    for file in ["empty", "door", "names"] {
         let _ = std::fs::remove_file(folder.join(file));
     }
     let _ = std::fs::remove_dir(folder);

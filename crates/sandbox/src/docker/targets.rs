@@ -9,54 +9,53 @@ use bollard::Docker;
 use bollard::query_parameters::ListContainersOptions;
 
 use super::LABEL;
+use super::engine::failed;
 use crate::Spec;
+use crate::error::{Result, Step as _};
 use crate::inside::wire::{Network, Targets};
-
-/// Addresses of each kind that are tried.
-const MOST: usize = 16;
 
 /// Targets, and the listener behind them: it must outlive the probe.
 #[derive(Debug)]
 pub(super) struct Range {
     pub(super) targets: Targets,
-    _host: Option<TcpListener>,
+    _host: TcpListener,
 }
 
 impl Range {
     /// `peer` is the sidecar; `gateway` is what nobody must be in the agent's network.
+    ///
+    /// # Errors
+    /// [`crate::Error::Step`]: what is to be tried cannot be learnt or made, so that nothing would be tried.
     pub(super) async fn new(
         docker: &Docker,
         spec: &Spec,
         peer: IpAddr,
         gateway: Option<IpAddr>,
         run: &str,
-    ) -> Self {
+    ) -> Result<Self> {
+        let step = "make what the probe must not reach";
         // On every address of this machine, so that a refusal means something. Nothing is accepted.
-        let host = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok();
-        let port = host.as_ref().and_then(|host| host.local_addr().ok()).map(|at| at.port());
-        let mut hosts = crate::native::host_addresses();
-        hosts.extend(gateway);
-        let mut others = Vec::new();
-        for address in others_addresses(docker, run).await {
+        let host = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).step(step)?;
+        let port = host.local_addr().step(step)?.port();
+        let hosts = crate::native::host_addresses()?.into_iter().chain(gateway);
+        let mut connect: Vec<SocketAddr> = hosts
+            .flat_map(|address| [port, 2375].map(|port| SocketAddr::new(address, port)))
+            .collect();
+        for address in others_addresses(docker, run).await? {
             for port in spec.listen.iter().copied().chain([super::INIT_PORT]) {
-                others.push(SocketAddr::new(address, port));
+                connect.push(SocketAddr::new(address, port));
             }
         }
-        let mut connect: Vec<SocketAddr> = Vec::new();
-        for address in hosts.into_iter().take(MOST) {
-            connect.extend([port.unwrap_or(22), 2375].map(|port| SocketAddr::new(address, port)));
-        }
-        connect.extend(others.into_iter().take(MOST));
         let proxy = spec.listen.first().copied().unwrap_or(0);
         let targets = Targets {
-            name_servers: crate::native::system_name_servers(),
-            sockets: Vec::new(),
+            name_servers: crate::native::system_name_servers()?,
+            sockets: crate::native::host_sockets(|name| std::env::var_os(name)),
             unseen: spec.must_not_see.iter().cloned().map(PathBuf::into_os_string).collect(),
             control: Some(SocketAddr::new(peer, proxy)),
             network: Some(Network { connect, names: NAMES.map(OsString::from).to_vec() }),
             ..Targets::default()
         };
-        Self { targets, _host: host }
+        Ok(Self { targets, _host: host })
     }
 }
 
@@ -69,18 +68,19 @@ const NAMES: [&str; 4] = [
 ];
 
 /// The addresses of other runs' containers.
-async fn others_addresses(docker: &Docker, run: &str) -> Vec<IpAddr> {
+async fn others_addresses(docker: &Docker, run: &str) -> Result<Vec<IpAddr>> {
     let filters = HashMap::from([("label".to_owned(), vec![LABEL.to_owned()])]);
     let options =
         ListContainersOptions { filters: Some(filters), ..ListContainersOptions::default() };
-    let found = docker.list_containers(Some(options)).await.unwrap_or_default();
+    let found = docker.list_containers(Some(options)).await;
+    let found = found.map_err(failed("list other runs' containers"))?;
     let others = found.into_iter().filter(|container| {
         let labels = container.labels.as_ref();
         labels.and_then(|labels| labels.get(LABEL)).is_none_or(|value| value != run)
     });
-    others
+    let addresses = others
         .filter_map(|container| container.network_settings?.networks)
         .flat_map(HashMap::into_values)
-        .filter_map(|endpoint| endpoint.ip_address?.parse().ok())
-        .collect()
+        .filter_map(|endpoint| endpoint.ip_address?.parse().ok());
+    Ok(addresses.collect())
 }

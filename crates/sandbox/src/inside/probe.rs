@@ -52,8 +52,8 @@ const DEVICES: [&str; 9] = [
 /// How long the positive control may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Paths of the project that are tried.
-const RULES_MAX: usize = 64;
+/// Rules of the project that are told one by one; all are tried.
+const RULES_TOLD: usize = 64;
 
 /// Name of a file that must not come into being.
 const ATTEMPT: &str = ".ringfence-probe";
@@ -70,16 +70,76 @@ pub(super) fn run(blueprint: &Blueprint, targets: &Targets) -> Vec<Probe> {
     found
 }
 
-/// Something that must fail.
-fn must_fail<T>(check: impl Into<String>, attempt: io::Result<T>) -> Probe {
-    let check = check.into();
-    match attempt {
-        Ok(_) => Probe { check, result: "reachable".into(), ok: false, detail: "it worked".into() },
-        Err(error) => {
-            Probe { check, result: "blocked".into(), ok: true, detail: error.to_string() }
-        }
+/// What became of an attempt.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    /// It worked, or somebody answered.
+    Worked(String),
+    /// It was refused.
+    Refused(String),
+    /// It could not be tried, or nothing was heard: that says nothing of what an agent could do.
+    Unclear(String),
+}
+
+impl Seen {
+    fn probe(self, check: String) -> Probe {
+        let (result, ok, detail) = match self {
+            Self::Worked(detail) => ("reachable", false, detail),
+            Self::Refused(detail) => ("blocked", true, detail),
+            Self::Unclear(detail) => ("unclear", false, detail),
+        };
+        Probe { check, result: result.into(), ok, detail }
     }
 }
+
+/// What says of the one who tries that they could not, and nothing of what was tried.
+const NOT_TRIED: [Errno; 10] = [
+    Errno::AGAIN,
+    Errno::FAULT,
+    Errno::INPROGRESS,
+    Errno::INTR,
+    Errno::INVAL,
+    Errno::IO,
+    Errno::MFILE,
+    Errno::NFILE,
+    Errno::NOBUFS,
+    Errno::NOMEM,
+];
+
+/// Something that must fail.
+fn must_fail<T>(check: impl Into<String>, attempt: io::Result<T>) -> Probe {
+    let seen = match attempt {
+        Ok(_) => Seen::Worked("it worked".into()),
+        Err(error) => {
+            let not_tried = Errno::from_io_error(&error).map_or(
+                // Words of our own say what was seen; silence says nothing.
+                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock),
+                |errno| NOT_TRIED.contains(&errno),
+            );
+            let words = error.to_string();
+            if not_tried { Seen::Unclear(words) } else { Seen::Refused(words) }
+        }
+    };
+    seen.probe(check.into())
+}
+
+/// Something that is there, and must be refused: that it is not there is no refusal.
+fn must_refuse<T>(check: impl Into<String>, attempt: io::Result<T>, refusals: &[Errno]) -> Probe {
+    let seen = match attempt {
+        Ok(_) => Seen::Worked("it worked".into()),
+        Err(error) => {
+            let refused = Errno::from_io_error(&error).is_some_and(|it| refusals.contains(&it));
+            let words = error.to_string();
+            if refused { Seen::Refused(words) } else { Seen::Unclear(words) }
+        }
+    };
+    seen.probe(check.into())
+}
+
+/// How the kernel refuses to open what is masked.
+const MASKED: [Errno; 2] = [Errno::ACCESS, Errno::PERM];
+/// How it refuses to write what may be read; the last two are links, and sockets or FIFOs nobody reads.
+const READ_ONLY: [Errno; 5] = [Errno::ROFS, Errno::ACCESS, Errno::PERM, Errno::LOOP, Errno::NXIO];
 
 /// Something that must work.
 fn must_work(check: impl Into<String>, attempt: io::Result<String>) -> Probe {
@@ -104,8 +164,8 @@ fn network(targets: &Targets, found: &mut Vec<Probe>) {
     for server in servers {
         found.push(must_fail(format!("send a query to {server}:53"), query(server)));
     }
-    for host in &targets.host_addresses {
-        let address = SocketAddr::new(*host, 80);
+    let hosts = targets.host_addresses.iter().map(|host| SocketAddr::new(*host, 80));
+    for address in hosts.flat_map(reach::scoped) {
         found.push(must_fail(format!("connect host {address}"), connect(address)));
     }
     if let Some(port) = targets.host_port {
@@ -200,13 +260,23 @@ fn files(blueprint: &Blueprint, targets: &Targets, found: &mut Vec<Probe>) {
         found.push(must_fail("create a file in the project", create(project)));
     }
     let held = rules.iter().enumerate().filter(|(at, _)| last(*at)).map(|(_, pair)| pair);
-    for (path, rule) in held.take(RULES_MAX) {
+    let mut more = 0;
+    for (at, (path, rule)) in held.enumerate() {
         let shown = path.display();
-        match rule {
-            Rule::ReadOnly => found.push(must_fail(format!("write {shown}"), write(path))),
-            Rule::Masked => found.push(must_fail(format!("read {shown}"), read(path))),
-            Rule::Writable | Rule::Pinned => {}
+        let probe = match rule {
+            Rule::ReadOnly => must_refuse(format!("write {shown}"), write(path), &READ_ONLY),
+            Rule::Masked => must_refuse(format!("read {shown}"), read(path), &MASKED),
+            Rule::Writable | Rule::Pinned => continue,
+        };
+        if at < RULES_TOLD || !probe.ok {
+            found.push(probe);
+        } else {
+            more += 1;
         }
+    }
+    if more > 0 {
+        let seen = Seen::Refused("each as its rule says".into());
+        found.push(seen.probe(format!("{more} more rules of the project")));
     }
 }
 

@@ -88,7 +88,7 @@ pub fn prepare(spec: &Spec) -> Result<Prepared> {
     let fds: Vec<BorrowedFd<'_>> =
         stdio.iter().map(AsFd::as_fd).chain(trees.passed.iter().map(AsFd::as_fd)).collect();
     init.order(&Order::Build(Box::new(blueprint)), &fds)?;
-    let range = Range::new(spec);
+    let range = Range::new(spec)?;
     let listeners = match init.reply()? {
         (Reply::Built, fds) if fds.len() == spec.listen.len() => {
             fds.into_iter().map(TcpListener::from).collect()

@@ -2,78 +2,141 @@
 //! refusal means something.
 
 use std::env;
-use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
+use std::{fs, io};
 
 use super::launch::random_id;
 use crate::Spec;
+use crate::error::{Result, Step as _};
 use crate::inside::wire::Targets;
-
-/// Addresses of the host that are tried.
-const ADDRESSES_MAX: usize = 8;
 
 /// Targets, and the listeners behind them: they must outlive the probe.
 #[derive(Debug)]
 pub(crate) struct Range {
     pub(crate) targets: Targets,
-    _tcp: Option<TcpListener>,
-    _unix: Option<UnixListener>,
+    _tcp: TcpListener,
+    _unix: UnixListener,
 }
 
 impl Range {
-    pub(crate) fn new(spec: &Spec) -> Self {
-        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok();
-        let port = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok()).map(|a| a.port());
-        let name = random_id().map(|id| format!("ringfence-probe-{id}")).ok();
-        let unix = name.as_ref().and_then(|name| {
-            UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).ok()?).ok()
-        });
-        let path = |name: &str| env::var_os(name).filter(|path| !path.is_empty());
+    /// # Errors
+    /// [`crate::Error::Step`]: what is to be tried cannot be learnt or made, so that nothing would be tried.
+    pub(crate) fn new(spec: &Spec) -> Result<Self> {
+        let step = "make what the probe must not reach";
+        let mut tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).step(step)?;
+        let mut port = tcp.local_addr().step(step)?.port();
+        // The same number inside would be one of our own listeners.
+        while spec.listen.contains(&port) {
+            tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).step(step)?;
+            port = tcp.local_addr().step(step)?.port();
+        }
+        let name = format!("ringfence-probe-{}", random_id()?);
+        let address = SocketAddr::from_abstract_name(&name).step(step)?;
+        let unix = UnixListener::bind_addr(&address).step(step)?;
         let targets = Targets {
-            host_addresses: host_addresses(),
-            name_servers: system_name_servers(),
-            // The same number inside would be one of our own listeners.
-            host_port: port.filter(|port| !spec.listen.contains(port)),
-            host_abstract: unix.as_ref().and(name).map(String::into_bytes),
-            sockets: ["SSH_AUTH_SOCK", "GPG_AGENT_SOCK"].into_iter().filter_map(path).collect(),
+            host_addresses: host_addresses()?,
+            name_servers: system_name_servers()?,
+            host_port: Some(port),
+            host_abstract: Some(name.into_bytes()),
+            sockets: host_sockets(|name| env::var_os(name)),
             unseen: spec.must_not_see.iter().cloned().map(PathBuf::into_os_string).collect(),
             control: spec.listen.first().map(|port| (Ipv4Addr::LOCALHOST, *port).into()),
             network: None,
         };
-        Self { targets, _tcp: tcp, _unix: unix }
+        Ok(Self { targets, _tcp: tcp, _unix: unix })
     }
 }
 
 /// The addresses of this machine's interfaces, but for loopback.
-pub(crate) fn host_addresses() -> Vec<std::net::IpAddr> {
-    let all = if_addrs::get_if_addrs().unwrap_or_default();
+///
+/// # Errors
+/// [`crate::Error::Step`]: the kernel does not say.
+pub(crate) fn host_addresses() -> Result<Vec<IpAddr>> {
+    let all = if_addrs::get_if_addrs().step("list this machine's addresses")?;
     let others = all.into_iter().filter(|interface| !interface.is_loopback());
-    others.map(|interface| interface.ip()).take(ADDRESSES_MAX).collect()
+    Ok(others.map(|interface| interface.ip()).collect())
 }
 
 /// The name servers of this machine.
-pub(crate) fn system_name_servers() -> Vec<std::net::IpAddr> {
-    name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
+///
+/// # Errors
+/// [`crate::Error::Step`]: there is a list of them, and it cannot be read.
+pub(crate) fn system_name_servers() -> Result<Vec<IpAddr>> {
+    match fs::read_to_string("/etc/resolv.conf") {
+        Ok(text) => Ok(name_servers(&text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).step("read /etc/resolv.conf"),
+    }
 }
 
-fn name_servers(text: &str) -> Vec<std::net::IpAddr> {
+fn name_servers(text: &str) -> Vec<IpAddr> {
     let servers = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
-        (words.next() == Some("nameserver")).then(|| words.next()?.parse().ok()).flatten()
+        // A scope, `%eth0`, means nothing inside.
+        let address = |word: &str| word.split('%').next()?.parse().ok();
+        (words.next() == Some("nameserver")).then(|| address(words.next()?)).flatten()
     });
-    servers.take(ADDRESSES_MAX).collect()
+    servers.collect()
+}
+
+/// Sockets of this person's daemons: keys, desktop, engines, terminals that others type into.
+pub(crate) fn host_sockets(variable: impl Fn(&str) -> Option<OsString>) -> Vec<OsString> {
+    let path = |name: &str| variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let mut all: Vec<PathBuf> =
+        ["SSH_AUTH_SOCK", "GPG_AGENT_SOCK"].into_iter().filter_map(path).collect();
+    for (name, prefix) in [("DOCKER_HOST", "unix://"), ("DBUS_SESSION_BUS_ADDRESS", "unix:path=")] {
+        let text = variable(name).and_then(|text| text.into_string().ok());
+        let socket = text.as_deref().and_then(|text| text.strip_prefix(prefix));
+        all.extend(socket.and_then(|socket| socket.split(',').next()).map(PathBuf::from));
+    }
+    // Its socket, its process, its session.
+    let tmux = variable("TMUX").and_then(|text| text.into_string().ok());
+    all.extend(tmux.as_deref().and_then(|text| text.split(',').next()).map(PathBuf::from));
+    if let Some(folder) = path("XDG_RUNTIME_DIR") {
+        let display = path("WAYLAND_DISPLAY").unwrap_or_else(|| "wayland-0".into());
+        all.push(folder.join(display));
+        let more =
+            ["bus", "systemd/private", "podman/podman.sock", "docker.sock", "keyring/control"];
+        all.extend(more.map(|name| folder.join(name)));
+        all.extend(["gnupg/S.gpg-agent", "gnupg/S.gpg-agent.ssh"].map(|name| folder.join(name)));
+    }
+    if let Some(home) = path("HOME") {
+        all.extend([".gnupg/S.gpg-agent", ".gnupg/S.gpg-agent.ssh"].map(|name| home.join(name)));
+    }
+    all.retain(|socket| socket.is_absolute());
+    all.into_iter().map(PathBuf::into_os_string).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
+    #[test]
+    fn sockets_are_found_by_what_names_them() {
+        let found = super::host_sockets(|name| {
+            Some(match name {
+                "SSH_AUTH_SOCK" => "/tmp/ssh/agent".into(),
+                "DOCKER_HOST" => "unix:///run/own.sock".into(),
+                "DBUS_SESSION_BUS_ADDRESS" => "unix:path=/run/user/1/bus,guid=0".into(),
+                "TMUX" => "/tmp/tmux-1/default,12,0".into(),
+                "GPG_AGENT_SOCK" => "relative".into(),
+                _ => return None,
+            })
+        });
+        let expected =
+            ["/tmp/ssh/agent", "/run/own.sock", "/run/user/1/bus", "/tmp/tmux-1/default"];
+        assert_eq!(found, expected.map(std::ffi::OsString::from));
+        assert!(super::host_sockets(|_| None).is_empty());
+    }
+
     #[test]
     fn name_servers_are_read() {
         let text = "# x\nnameserver 10.0.0.1\nsearch a\nnameserver ::1\nnameserver nonsense\n";
-        let expected: Vec<std::net::IpAddr> =
-            vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
+        let expected: Vec<IpAddr> = vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
         assert_eq!(super::name_servers(text), expected);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ffi::CString;
 use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
 
 use rustix::process::Pid;
 
@@ -59,6 +61,25 @@ pub(crate) fn keep_only_stdio() -> io::Result<()> {
 pub(crate) fn exit_now(status: i32) -> ! {
     // SAFETY: never returns, touches no memory.
     unsafe { libc::_exit(status) }
+}
+
+/// Has a datagram socket hear of every way in which what it sent did not arrive.
+///
+/// # Errors
+/// What setsockopt says.
+pub(crate) fn hear_errors(socket: &UdpSocket, is_ipv4: bool) -> io::Result<()> {
+    let (level, option) = match is_ipv4 {
+        true => (libc::IPPROTO_IP, libc::IP_RECVERR),
+        false => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    };
+    let on: libc::c_int = 1;
+    // An int has 4 bytes.
+    let length = size_of_val(&on) as libc::socklen_t;
+    // SAFETY: the value is an int that lives through the call, and its length is given.
+    let done = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(&on).cast(), length)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Tries to attach to a process as a debugger does, and lets go again if that works.

@@ -10,7 +10,9 @@ mod spawn;
 mod watch;
 
 pub(crate) use dies::dies_with_us;
-pub(crate) use exec::{Forked, execve, exit_now, fork_single_threaded, keep_only_stdio, trace};
+pub(crate) use exec::{
+    Forked, execve, exit_now, fork_single_threaded, hear_errors, keep_only_stdio, trace,
+};
 pub(crate) use ids::FileIds;
 pub(crate) use mount::{Attributes, loopback_up, mount_setattr};
 pub(crate) use signal::{child_signal_fd, default_signals, ignore_terminal_stops};

@@ -140,7 +140,7 @@ fn the_probe_refuses_what_it_can_see(user: User) {
     case.wish.must_not_see = vec![seen];
     let ran = case.sh("echo ran");
     assert_eq!(ran.ends(i32::from(REFUSED)), "");
-    assert!(ran.stderr().contains("not tight"), "{}", ran.stderr());
+    assert!(ran.stderr().contains("not shown to be tight"), "{}", ran.stderr());
     // The control: a listener that nobody serves is no working network.
     case.wish.must_not_see.clear();
     case.sh("true").fine();

@@ -1,8 +1,9 @@
 //! Trying a network on which only one peer may answer.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, Instant};
@@ -11,26 +12,37 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::Probe;
+use super::Seen;
 use crate::inside::wire::Network;
+use crate::{Probe, sys};
 
-/// How long an answer is waited for. On this machine one takes less than a millisecond, and where nobody
-/// has the address the kernel says so after some 60 ms.
-const PATIENCE: Duration = Duration::from_millis(300);
-/// The resolver that an engine puts into a container.
+/// How long an answer is waited for. On this machine one takes less than a millisecond; where nobody has the
+/// address the kernel says so after some 60 ms, and after 3 s where it has settings of its own.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The resolver that an engine puts into a container. It has been told to ask nobody, which the supervisor
+/// has seen in what the engine says of the container; some engines' then say nothing at all.
 const EMBEDDED: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 11));
+
+/// How long it is listened to at least.
+const EMBEDDED_PATIENCE: Duration = Duration::from_millis(100);
 
 /// An attempt under way.
 struct Attempt {
     check: String,
     what: What,
-    /// Once it is decided: what was seen, and whether something answered.
-    seen: Option<(bool, String)>,
+    /// Once it is decided.
+    seen: Option<Seen>,
+}
+
+impl Attempt {
+    fn may_be_silent(&self) -> bool {
+        matches!(self.what, What::Query(_, EMBEDDED))
+    }
 }
 
 enum What {
     Connect(OwnedFd),
-    Query(UdpSocket),
+    Query(UdpSocket, IpAddr),
     Nothing,
 }
 
@@ -41,29 +53,87 @@ pub(super) fn all(
     servers: &[IpAddr],
     found: &mut Vec<Probe>,
 ) {
-    let mut attempts: Vec<Attempt> =
-        world.chain(network.connect.iter().copied()).map(connect).collect();
+    let all = world.chain(network.connect.iter().copied()).flat_map(scoped);
+    let mut attempts: Vec<Attempt> = all.map(connect).collect();
     for server in servers.iter().copied().chain([IpAddr::from([8, 8, 8, 8]), EMBEDDED]) {
         for name in &network.names {
             attempts.push(query(server, name));
         }
     }
     attempts.push(route());
-    let end = Instant::now() + PATIENCE;
-    while attempts.iter().any(|attempt| attempt.seen.is_none()) {
-        let left = end.saturating_duration_since(Instant::now());
+    found.push(super::must_fail("an IPv6 address", foreign_six()));
+    found.push(super::must_fail("a second network", second_network()));
+    let (soon, end) = (Instant::now() + EMBEDDED_PATIENCE, Instant::now() + PATIENCE);
+    loop {
+        let open = |attempt: &&Attempt| attempt.seen.is_none();
+        let until = match attempts.iter().filter(open).any(|attempt| !attempt.may_be_silent()) {
+            true => end,
+            false if attempts.iter().any(|attempt| attempt.seen.is_none()) => soon,
+            false => break,
+        };
+        let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
         }
         wait(&mut attempts, left);
     }
     found.extend(attempts.into_iter().map(|attempt| {
-        let (answered, detail) = attempt
-            .seen
-            .unwrap_or((false, format!("no answer within {} ms", PATIENCE.as_millis())));
-        let result = if answered { "reachable" } else { "blocked" };
-        Probe { check: attempt.check, result: result.into(), ok: !answered, detail }
+        let silence = match attempt.may_be_silent() {
+            true => Seen::Refused("it has nobody to ask, and is silent".into()),
+            false => Seen::Unclear(format!("no answer within {} s", PATIENCE.as_secs())),
+        };
+        attempt.seen.unwrap_or(silence).probe(attempt.check)
     }));
+}
+
+/// An address as it can be tried: one that means something on a link alone is tried on each.
+pub(super) fn scoped(address: SocketAddr) -> Vec<SocketAddr> {
+    match address {
+        SocketAddr::V6(six) if six.ip().is_unicast_link_local() && six.scope_id() == 0 => {
+            let on = |index| SocketAddrV6::new(*six.ip(), six.port(), 0, index).into();
+            interfaces().into_iter().map(on).collect()
+        }
+        other => vec![other],
+    }
+}
+
+/// The interfaces here, by number. Loopback is always the first.
+fn interfaces() -> Vec<u32> {
+    let table = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+    let names = table.lines().filter_map(|line| Some(line.split_once(':')?.0.trim()));
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
+    let Ok(socket) = socket else { return vec![1] };
+    let mut all: Vec<u32> = names
+        .filter_map(|name| rustix::net::netdevice::name_to_index(&socket, name).ok())
+        .collect();
+    if all.is_empty() {
+        all.push(1);
+    }
+    all
+}
+
+/// An IPv6 address on another interface than loopback: with one there is a link to others.
+fn foreign_six() -> io::Result<()> {
+    match std::fs::read_to_string("/proc/self/net/if_inet6") {
+        Ok(table) if table.lines().any(|line| !line.trim_end().ends_with(" lo")) => Ok(()),
+        Ok(_) => Err(io::Error::other("only loopback has one")),
+        // A kernel without IPv6.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+        Err(error) => Err(io::Error::new(io::ErrorKind::WouldBlock, error.to_string())),
+    }
+}
+
+/// Routes by more than one interface.
+fn second_network() -> io::Result<()> {
+    let table = std::fs::read_to_string("/proc/self/net/route")
+        .map_err(|error| io::Error::new(io::ErrorKind::WouldBlock, error.to_string()))?;
+    let names = table.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    let names: BTreeSet<&str> = names.filter(|name| *name != "lo").collect();
+    if names.len() > 1 {
+        return Ok(());
+    }
+    Err(io::Error::other("there is one"))
 }
 
 fn connect(address: SocketAddr) -> Attempt {
@@ -80,17 +150,40 @@ fn connect(address: SocketAddr) -> Attempt {
         Ok((socket, Err(Errno::INPROGRESS))) => {
             Attempt { check, what: What::Connect(socket), seen: None }
         }
-        Ok((_, Ok(()))) => {
-            Attempt { check, what: What::Nothing, seen: Some((true, "it worked".into())) }
-        }
+        Ok((_, Ok(()))) => Attempt { check, what: What::Nothing, seen: Some(worked()) },
         Ok((_, Err(error))) => Attempt { check, what: What::Nothing, seen: Some(judged(error)) },
     }
 }
 
-/// A refusal is an answer: somebody was there to refuse.
-fn judged(error: Errno) -> (bool, String) {
-    let answered = matches!(error, Errno::CONNREFUSED | Errno::CONNRESET);
-    (answered, io::Error::from(error).to_string())
+fn worked() -> Seen {
+    Seen::Worked("it worked".into())
+}
+
+/// A refusal of a peer is an answer: somebody was there to refuse. One of this kernel is not.
+fn judged(error: Errno) -> Seen {
+    let words = io::Error::from(error).to_string();
+    match error {
+        Errno::CONNREFUSED | Errno::CONNRESET => Seen::Worked(words),
+        Errno::ACCESS
+        | Errno::ADDRNOTAVAIL
+        | Errno::AFNOSUPPORT
+        | Errno::HOSTDOWN
+        | Errno::HOSTUNREACH
+        | Errno::NETDOWN
+        | Errno::NETUNREACH
+        | Errno::PERM
+        | Errno::TIMEDOUT => Seen::Refused(words),
+        _ => Seen::Unclear(words),
+    }
+}
+
+/// What went wrong with a question. On loopback a refusal says that nobody listens: this sandbox itself.
+fn unanswered(server: IpAddr, error: &io::Error) -> Seen {
+    match Errno::from_io_error(error) {
+        Some(Errno::CONNREFUSED) if server.is_loopback() => Seen::Refused(error.to_string()),
+        Some(error) => judged(error),
+        None => Seen::Unclear(error.to_string()),
+    }
 }
 
 /// Asks a name server for an address.
@@ -104,14 +197,16 @@ fn query(server: IpAddr, name: &OsString) -> Attempt {
         };
         let socket = UdpSocket::bind((any, 0))?;
         socket.set_nonblocking(true)?;
+        // Otherwise nobody is told that there is no way.
+        sys::hear_errors(&socket, server.is_ipv4())?;
         socket.connect((server, 53))?;
         socket.send(&question(name.as_bytes()))?;
         Ok(socket)
     };
     match open() {
-        Ok(socket) => Attempt { check, what: What::Query(socket), seen: None },
+        Ok(socket) => Attempt { check, what: What::Query(socket, server), seen: None },
         Err(error) => {
-            Attempt { check, what: What::Nothing, seen: Some((false, error.to_string())) }
+            Attempt { check, what: What::Nothing, seen: Some(unanswered(server, &error)) }
         }
     }
 }
@@ -129,32 +224,33 @@ fn question(name: &[u8]) -> Vec<u8> {
 
 /// What an answer says: an address, or that there is no such name, which only the world's servers know.
 /// The container's own resolver may say that it asks nobody (any other code).
-fn understood(answer: &[u8]) -> (bool, String) {
+fn understood(answer: &[u8]) -> Seen {
     let code = answer.get(3).map_or(15, |flags| flags & 15);
     let addresses = answer.get(6..8).map_or(0, |count| u16::from_be_bytes([count[0], count[1]]));
     match (code, addresses) {
-        (0, 0) => (false, "no address".into()),
-        (0, _) => (true, format!("{addresses} addresses")),
-        (3, _) => (true, "there is no such name: it was looked up".into()),
-        (code, _) => (false, format!("refused, code {code}")),
+        (0, 0) => Seen::Refused("no address".into()),
+        (0, _) => Seen::Worked(format!("{addresses} addresses")),
+        (3, _) => Seen::Worked("there is no such name: it was looked up".into()),
+        (code, _) => Seen::Refused(format!("refused, code {code}")),
     }
 }
 
 /// A route out of the container's own network leads to an address that nobody has.
 fn route() -> Attempt {
     let check = "default route".to_owned();
-    let routes = std::fs::read_to_string("/proc/self/net/route").unwrap_or_default();
+    let decided = |seen| Attempt { check: check.clone(), what: What::Nothing, seen: Some(seen) };
+    let routes = match std::fs::read_to_string("/proc/self/net/route") {
+        Ok(routes) => routes,
+        Err(error) => return decided(Seen::Unclear(error.to_string())),
+    };
     let gateway = routes.lines().skip(1).find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (to, by) = (words.get(1)?, words.get(2)?);
         (*to == "00000000").then(|| u32::from_str_radix(by, 16).ok()).flatten()
     });
     match gateway {
-        None => Attempt { check, what: What::Nothing, seen: Some((false, "there is none".into())) },
-        Some(0) => {
-            let seen = Some((true, "everything is on this network".into()));
-            Attempt { check, what: What::Nothing, seen }
-        }
+        None => decided(Seen::Refused("there is none".into())),
+        Some(0) => decided(Seen::Worked("everything is on this network".into())),
         Some(address) => {
             // In the byte order of the network, as the kernel shows it.
             let address = Ipv4Addr::from(address.to_ne_bytes());
@@ -171,7 +267,7 @@ fn wait(attempts: &mut [Attempt], most: Duration) {
     for (at, attempt) in attempts.iter().enumerate().filter(|(_, attempt)| attempt.seen.is_none()) {
         match &attempt.what {
             What::Connect(socket) => fds.push(PollFd::new(socket, PollFlags::OUT)),
-            What::Query(socket) => fds.push(PollFd::new(socket, PollFlags::IN)),
+            What::Query(socket, _) => fds.push(PollFd::new(socket, PollFlags::IN)),
             What::Nothing => continue,
         }
         whose.push(at);
@@ -190,15 +286,14 @@ fn wait(attempts: &mut [Attempt], most: Duration) {
     for at in ready {
         let seen = match &attempts[at].what {
             What::Connect(socket) => match sockopt::socket_error(socket) {
-                Ok(Ok(())) => (true, "it worked".into()),
+                Ok(Ok(())) => worked(),
                 Ok(Err(error)) | Err(error) => judged(error),
             },
-            What::Query(socket) => {
+            What::Query(socket, server) => {
                 let mut answer = [0; 512];
                 match socket.recv(&mut answer) {
                     Ok(read) => understood(&answer[..read]),
-                    // Nobody listens there: the container itself, or the resolver that it has none.
-                    Err(error) => (false, error.to_string()),
+                    Err(error) => unanswered(*server, &error),
                 }
             }
             What::Nothing => continue,
@@ -209,18 +304,52 @@ fn wait(attempts: &mut [Attempt], most: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use super::{question, understood};
+    use std::io;
+    use std::net::IpAddr;
+
+    use rustix::io::Errno;
+
+    use super::{Seen, judged, question, scoped, unanswered, understood};
+
+    #[test]
+    fn what_could_not_be_tried_is_no_refusal() {
+        for error in [Errno::INVAL, Errno::MFILE, Errno::NOMEM, Errno::INTR] {
+            assert!(matches!(judged(error), Seen::Unclear(_)), "{error}");
+        }
+        for error in [Errno::HOSTUNREACH, Errno::NETUNREACH] {
+            assert!(matches!(judged(error), Seen::Refused(_)), "{error}");
+        }
+        assert!(matches!(judged(Errno::CONNREFUSED), Seen::Worked(_)));
+        // A name server that refuses is there, but for the loopback, where it would be our own.
+        let refused = || io::Error::from(Errno::CONNREFUSED);
+        let at = |text: &str| -> IpAddr { text.parse().expect("an address") };
+        assert!(matches!(unanswered(at("10.0.0.1"), &refused()), Seen::Worked(_)));
+        assert!(matches!(unanswered(at("127.0.0.53"), &refused()), Seen::Refused(_)));
+        let silent = io::Error::from(io::ErrorKind::TimedOut);
+        assert!(matches!(unanswered(at("127.0.0.53"), &silent), Seen::Unclear(_)));
+    }
+
+    #[test]
+    fn an_address_of_a_link_is_tried_on_every_link() {
+        let tried = scoped("[fe80::1]:80".parse().expect("an address"));
+        assert!(!tried.is_empty());
+        for address in tried {
+            assert!(matches!(address, std::net::SocketAddr::V6(six) if six.scope_id() > 0));
+        }
+        let other = "[2001:db8::1]:80".parse().expect("an address");
+        assert_eq!(scoped(other), [other]);
+    }
 
     #[test]
     fn only_an_answer_of_the_world_counts_as_one() {
         let head =
             |code: u8, answers: u8| [0x52, 0x46, 0x81, 0x80 | code, 0, 1, 0, answers, 0, 0, 0, 0];
-        assert!(understood(&head(0, 1)).0);
-        assert!(understood(&head(3, 0)).0);
+        assert!(matches!(understood(&head(0, 1)), Seen::Worked(_)));
+        assert!(matches!(understood(&head(3, 0)), Seen::Worked(_)));
         for silent in [head(0, 0), head(2, 0), head(5, 0)] {
-            assert!(!understood(&silent).0);
+            assert!(matches!(understood(&silent), Seen::Refused(_)));
         }
-        assert!(!understood(&[]).0);
+        assert!(matches!(understood(&[]), Seen::Refused(_)));
         assert_eq!(question(b"a.bc")[12..], [1, b'a', 2, b'b', b'c', 0, 0, 1, 0, 1]);
     }
 }
