@@ -62,6 +62,15 @@ impl<'a> Case<'a> {
             let reply = Reply::forbidden(&format!("{} is not allowed: {rule}", to.host), hint);
             return Err(self.refuse("literal", rule.to_owned(), to, reply));
         }
+        if self.engine.strictness.tls_only && !matches!(request, Request::Tunnel(_)) {
+            let rule = "this run reaches nothing but by TLS";
+            let hint = "Use https. No setting of the bundle relaxes this.";
+            let reply = Reply::forbidden(
+                &format!("plain HTTP to {} is not allowed: {rule}", to.host),
+                hint,
+            );
+            return Err(self.refuse("plain", rule.to_owned(), to, reply));
+        }
         let decision = self.engine.judge.egress(self.who, &to.host, to.port);
         if !decision.allowed {
             let reply = Reply::forbidden(
@@ -72,7 +81,7 @@ impl<'a> Case<'a> {
         }
         self.pass("ruleset", decision.rule);
         let opaque = matches!(request, Request::Tunnel(_))
-            && !self.engine.strictness.refuse_opaque
+            && !self.engine.strictness.tls_only
             && self.engine.judge.is_opaque(self.who, &to.host, to.port);
         if opaque {
             self.pass("opaque", "what goes through is not looked at");
@@ -110,7 +119,8 @@ impl<'a> Case<'a> {
         let (engine, number) = (Arc::clone(self.engine), self.number);
         self.note(to.host.to_string(), to.port, Outcome::Allowed, Some(pinned))
             .map_err(|error| Reply::unrecorded(&error))?;
-        Ok(Permit {
+        // From here on its end is recorded too, also when nobody waits for it any more.
+        let permit = Permit {
             engine,
             number,
             to: to.clone(),
@@ -118,7 +128,11 @@ impl<'a> Case<'a> {
             opaque,
             traffic: Arc::new(Traffic::new()),
             closed: false,
-        })
+        };
+        match permit.engine.journal.taken().await {
+            Ok(()) => Ok(permit),
+            Err(error) => Err(Reply::unrecorded(&error)),
+        }
     }
 
     fn refuse(mut self, check: &str, rule: String, to: &Authority, reply: Reply) -> Reply {

@@ -39,6 +39,11 @@ impl Judge for Arc<Ruleset> {
 pub(crate) trait Journal: Send + Sync {
     /// Takes an event that will be durable within 100 ms, or says why it cannot.
     fn note(&self, event: Event) -> Result<(), String>;
+    /// Waits until everything that was noted so far is where it no longer depends on this process's peer,
+    /// or says why it never will be. What a supervisor keeps itself is there at once.
+    fn taken(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// Waits until it is not far behind.
     fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
@@ -88,8 +93,9 @@ impl Names for Resolver {
 pub struct Strictness {
     /// Nothing is reached by an address: a request names its host.
     pub refuse_literals: bool,
-    /// Every tunnel is looked at, also where a rule says `opaque`: it must be TLS that names its host.
-    pub refuse_opaque: bool,
+    /// Nothing passes but TLS that names its host: no plain HTTP, and every tunnel is looked at, also where
+    /// a rule says `opaque`.
+    pub tls_only: bool,
 }
 
 /// Bounds on what a peer can hold.

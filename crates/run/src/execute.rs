@@ -333,11 +333,12 @@ async fn contained(
     front.end();
     // Nobody listens any more only when the run is over already.
     let _ = stop.send(true);
-    let _ = tokio::join!(exits.closed(), gating);
+    let (closed, _) = tokio::join!(exits.closed(), gating);
     servers.none().await;
     proxy.close().await;
     rooms.close().await;
-    ended
+    // What went wrong first is what is told.
+    ended.and_then(|ended| closed.map(|()| ended))
 }
 
 /// Passes warnings on, and has no end.

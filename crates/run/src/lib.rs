@@ -14,6 +14,7 @@ mod rooms;
 mod secrets;
 mod serve;
 mod session;
+mod shadow;
 mod shared;
 mod signin;
 mod stderr;

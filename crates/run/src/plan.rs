@@ -1,5 +1,6 @@
 //! The one place where a run is assembled.
 
+mod commands;
 mod view;
 
 use std::ffi::OsString;
@@ -7,17 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_bundle::{
-    Id, Isolation, Manifest, OWN_NAME, SecretName, Snapshot, Transport, Who, Whose, named,
-    resolve_program,
-};
+use ringfence_bundle::{Id, Isolation, Manifest, OWN_NAME, SecretName, Snapshot, Who, Whose};
 use ringfence_policy::{FsScopes, MachinePolicy, Ruleset};
-use ringfence_sandbox::{Limits, Mount, Rule, native};
+use ringfence_sandbox::{Limits, Mount, native};
 use ringfence_secrets::Chain;
 use ringfence_trust::{Store, TrustedBundle};
 
+use self::commands::{command, of_project, programs, servers, words};
 use crate::project::{self, Rules};
-use crate::{Error, secrets};
+use crate::{Error, secrets, shadow};
 
 pub use view::{Line, View};
 
@@ -178,6 +177,14 @@ impl Plan {
         if plan.backend.is_container() && plan.image().is_none() {
             return Err(Error::NoImage { backend: plan.backend.name() });
         }
+        if contained && plan.engine() == ringfence_bundle::Engine::Squid {
+            let file = plan.project().join(".ringfence/ringfence.toml");
+            return Err(Error::Backend(format!(
+                "{}: [sandbox.network] engine = \"squid\": the proxy beside a container is the built-in \
+                 one; use `--sandbox native`, or take the line away",
+                file.display()
+            )));
+        }
         let granted = |folder: &PathBuf| plan.program.file.starts_with(folder);
         if contained && !typed && plan.read.iter().any(granted) {
             return Err(Error::Project {
@@ -333,6 +340,11 @@ impl Plan {
         self.reviewed && (!self.backend.is_container() || of_project(self.manifest(), project))
     }
 
+    /// Whether nothing passes any of its proxies but TLS to a name.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.backend == Backend::Lockdown
+    }
+
     /// What a person is told before a run that nothing holds.
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
@@ -373,16 +385,11 @@ fn lockdown(plan: &Plan) -> Result<(), Error> {
     if !servers.is_empty() {
         return Err(Error::UnpinnedTools { servers, rule: "the sandbox `lockdown`".into() });
     }
-    let masked = |path: &Path| {
-        plan.mounts.iter().any(|mount| mount.rule == Rule::Masked && path.starts_with(&mount.path))
-    };
-    for path in ringfence_adapters::mcp_files() {
-        let path = Path::new(path);
-        if plan.project().join(path).symlink_metadata().is_ok() && !masked(path) {
-            return Err(Error::Shadowed { path: path.to_owned() });
-        }
+    let files = ringfence_adapters::mcp_files();
+    match shadow::search(plan.project(), &plan.mounts, &files)? {
+        Some(path) => Err(Error::Shadowed { path }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Where the machine wants every server's tools pinned, they are.
@@ -464,54 +471,6 @@ fn separate(project: &Path, home: &Path, user_home: &Path) -> Result<(), Error> 
         }
     }
     Ok(())
-}
-
-/// Whether the manifest's command is a file of the project, by a path.
-fn of_project(manifest: &Manifest, project: &Path) -> bool {
-    let word = manifest.sandbox.command.first();
-    word.is_some_and(|word| word.contains('/') && real(&project.join(word)).starts_with(project))
-}
-
-/// The command as it is: its program is looked up in the image.
-fn words(request: &Request, manifest: &Manifest) -> Result<Program, Error> {
-    let words =
-        if request.command.is_empty() { &manifest.sandbox.command } else { &request.command };
-    let name = words.first().ok_or(Error::NoCommand)?;
-    Ok(Program { file: name.into(), args: words.clone() })
-}
-
-fn command(request: &Request, manifest: &Manifest, project: &Path) -> Result<Program, Error> {
-    let words =
-        if request.command.is_empty() { &manifest.sandbox.command } else { &request.command };
-    let name = words.first().ok_or(Error::NoCommand)?;
-    let file = resolve_program(name, project, request.path.as_deref())?;
-    Ok(Program { file, args: words.clone() })
-}
-
-/// Stdio servers whose program is not there are found out now, not in the middle of a run.
-fn servers(
-    request: &Request,
-    manifest: &Manifest,
-    project: &Path,
-) -> Result<Vec<(Id, Program)>, Error> {
-    let mut found = Vec::new();
-    for (id, server) in &manifest.servers {
-        if let Transport::Stdio { command, .. } = &server.transport {
-            let file = resolve_program(command, project, request.path.as_deref())?;
-            found.push((id.clone(), Program { file, args: vec![command.clone()] }));
-        }
-    }
-    Ok(found)
-}
-
-/// What of the project servers run.
-fn programs(bundle: &TrustedBundle, servers: &[(Id, Program)], project: &Path) -> Vec<PathBuf> {
-    let manifest = &bundle.snapshot().manifest;
-    let named = named(manifest, project).into_iter().map(|(who, path, _)| (who, path));
-    let found = bundle.programs().iter().map(|it| (it.who.clone(), it.path.clone()));
-    let files = named.chain(found).filter(|(who, _)| *who != Who::Agent).map(|(_, path)| path);
-    let files = files.chain(servers.iter().map(|(_, program)| program.file.clone()));
-    files.flat_map(|path| project::programs(project, &path)).collect()
 }
 
 fn limits(manifest: &Manifest, duration: Option<Duration>) -> Limits {

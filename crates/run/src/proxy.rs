@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfence_bundle::{Engine, Transport};
-use ringfence_egress::{Begun, Proxy, Squid, SquidSetup, Token, clear_squid};
+use ringfence_egress::{Begun, Proxy, Squid, SquidSetup, Strictness, Token, clear_squid};
 use ringfence_policy::Principal;
 use ringfence_record::{Recorder, RunId};
 use serde::{Deserialize, Serialize};
@@ -58,17 +58,16 @@ impl Way {
     pub(crate) async fn open(plan: &Plan, run: &RunId, recorder: &Recorder) -> Result<Self, Error> {
         match plan.engine() {
             Engine::Builtin => Self::builtin(plan, recorder),
-            Engine::Squid if plan.backend.is_container() => Err(Error::Backend(
-                "engine = \"squid\": the proxy beside a container is the built-in one; use `--sandbox native`"
-                    .into(),
-            )),
             Engine::Squid => Self::squid(plan, run, recorder).await,
         }
     }
 
-    /// The built-in one, whatever the manifest names.
+    /// The built-in one, whatever the manifest names. As strict for servers as it is for the agent.
     pub(crate) fn builtin(plan: &Plan, recorder: &Recorder) -> Result<Self, Error> {
-        Ok(Self::Builtin(Proxy::new(Arc::clone(&plan.ruleset), recorder.clone())?))
+        let strict = plan.is_strict();
+        let strictness = Strictness { refuse_literals: strict, tls_only: strict };
+        let proxy = Proxy::strict(Arc::clone(&plan.ruleset), recorder.clone(), strictness)?;
+        Ok(Self::Builtin(proxy))
     }
 
     async fn squid(plan: &Plan, run: &RunId, recorder: &Recorder) -> Result<Self, Error> {

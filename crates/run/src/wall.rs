@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ringfence_egress::remote::{self, Attending, Remote, Setup};
+use ringfence_egress::remote::{self, Attending, Ended as SidecarEnded, Relay, Remote, Setup};
 use ringfence_egress::{Begun, Token};
 use ringfence_gateway::At;
 use ringfence_policy::Principal;
@@ -23,8 +23,8 @@ use crate::{Error, Plan, environment, proxy};
 /// How long it may take until a sidecar's end is seen, once the agent is known to be gone.
 const SEEN: Duration = Duration::from_millis(500);
 
-/// How long a sidecar has to say what became of what was open.
-const LAST: Duration = Duration::from_secs(3);
+/// How long a sidecar has to say what became of what was open, and the record to take it.
+const LAST: Duration = Duration::from_secs(10);
 
 /// Builds a plan's wall.
 pub(crate) async fn stand(
@@ -160,10 +160,15 @@ impl Exits {
                     address: sidecar.address,
                     proxy: PROXY_PORT,
                     relays: vec![
-                        (GATE_PORT, docker::GATE_SOCKET.to_owned()),
-                        (docker::init_port(), docker::INIT_SOCKET.to_owned()),
+                        Relay { port: GATE_PORT, socket: docker::GATE_SOCKET.into(), once: false },
+                        // Process 1 takes it before there is an agent.
+                        Relay {
+                            port: docker::init_port(),
+                            socket: docker::INIT_SOCKET.into(),
+                            once: true,
+                        },
                     ],
-                    strict: plan.backend == Backend::Lockdown,
+                    strict: plan.is_strict(),
                 };
                 let (remote, attending) =
                     Remote::begin(proxy.of_ours().ok_or_else(none)?, sidecar.control, setup)
@@ -208,7 +213,7 @@ impl Exits {
         };
         let Some(attended) = attending else { return std::future::pending().await };
         let why = match attended.await {
-            Ok(error) => error.to_string(),
+            Ok(ended) => ended.to_string(),
             Err(error) => error.to_string(),
         };
         *attending = None;
@@ -229,18 +234,32 @@ impl Exits {
     }
 
     /// Waits until everything open is closed and recorded.
-    pub(crate) async fn closed(self) {
-        match self.served {
-            Served::Here(served, _) => drop(served.await),
-            Served::Beside { remote, attending, .. } => {
-                remote.stop();
-                if let Some(mut attending) = attending
-                    && timeout(LAST, &mut attending).await.is_err()
-                {
-                    // The line is cut: it ends with it.
-                    attending.abort();
-                }
+    ///
+    /// # Errors
+    /// [`Error::Egress`]: not all of what a sidecar did is known to be in the record.
+    pub(crate) async fn closed(self) -> Result<(), Error> {
+        let (remote, mut attending) = match self.served {
+            Served::Here(served, _) => {
+                drop(served.await);
+                return Ok(());
             }
-        }
+            Served::Beside { remote, attending: Some(attending), .. } => (remote, attending),
+            // How it ended was told already.
+            Served::Beside { .. } => return Ok(()),
+        };
+        remote.stop();
+        let why = match timeout(LAST, &mut attending).await {
+            Ok(Ok(SidecarEnded::Whole)) => return Ok(()),
+            Ok(Ok(cut)) => cut.to_string(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => {
+                // The line is cut: it ends with it.
+                attending.abort();
+                format!("it did not come to an end within {} s", LAST.as_secs())
+            }
+        };
+        Err(Error::Egress(ringfence_egress::Error::Sidecar(format!(
+            "what it did last may be missing in the record: {why}"
+        ))))
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_policy::{Principal, Ruleset};
@@ -15,9 +15,9 @@ use ringfence_record::Event;
 use tokio::io::copy_bidirectional;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{TcpListener, UnixStream};
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-use super::wire::{self, Begin, Order, Refusal, Unresolved, Word};
+use super::wire::{self, Begin, Order, Refusal, Relay, Unresolved, Word};
 use super::{CONTROL, SIDECAR_FOLDER, SIDECAR_NAME};
 use crate::address::{AddressError, check_addresses};
 use crate::engine::{Addresses, Check, Engine, Journal, Limits, Lookup, Names, Strictness};
@@ -26,9 +26,11 @@ use crate::resolve::ResolveError;
 use crate::{Begun, Proxy, Token};
 
 /// Events that the supervisor has not taken yet, before a request waits.
-const WAITING: usize = 1024;
-/// Connections of one relayed port at a time.
-const CONNECTIONS: usize = 1024;
+const WAITING: u64 = 1024;
+/// Connections of one relayed port at a time: clients of the gate.
+const CONNECTIONS: usize = 256;
+/// Questions to the supervisor at a time; more wait here.
+pub(super) const QUESTIONS: usize = 256;
 
 /// Whether this process was started as a sidecar.
 #[must_use]
@@ -66,9 +68,10 @@ pub(super) async fn attend(control: UnixStream, folder: &Path) -> io::Result<Inf
     let (say, mut said) = mpsc::unbounded_channel();
     let line = Arc::new(Line {
         say,
-        events: AtomicUsize::new(0),
-        room: Notify::new(),
+        noted: Mutex::new(0),
+        kept: watch::channel(0).0,
         questions: AtomicU64::new(0),
+        asking: Semaphore::new(QUESTIONS),
         asked: Mutex::default(),
     });
     let (stop, stopped) = watch::channel(false);
@@ -116,10 +119,7 @@ async fn obey(
                 line.answered(question, Answer::Address(refusal));
             }
             Some(Order::Kept { events }) => {
-                let events = usize::try_from(events).unwrap_or(usize::MAX);
-                let before = line.events.load(Ordering::Acquire);
-                line.events.fetch_sub(events.min(before), Ordering::AcqRel);
-                line.room.notify_waiters();
+                line.kept.send_modify(|kept| *kept = kept.saturating_add(events));
             }
         }
     }
@@ -149,13 +149,13 @@ async fn listen(
         Box::new(Arc::clone(line)),
         Limits::default(),
     );
-    let strictness = Strictness { refuse_literals: begin.strict, refuse_opaque: begin.strict };
+    let strictness = Strictness { refuse_literals: begin.strict, tls_only: begin.strict };
     let proxy = Proxy::with_engine(engine.with_strictness(strictness));
     let (token, begun, stopped) = (Token::given(&begin.token), begun.clone(), stopped.clone());
-    for (port, socket) in &begin.relays {
+    for Relay { port, socket, once } in &begin.relays {
         let listener =
             TcpListener::bind((begin.address, *port)).await.map_err(|error| at(*port, error))?;
-        tokio::spawn(relay(listener, folder.join(socket)));
+        tokio::spawn(relay(listener, folder.join(socket), *once));
     }
     let line = Arc::clone(line);
     tokio::spawn(async move {
@@ -168,7 +168,7 @@ async fn listen(
 }
 
 /// Passes connections on, byte for byte, each way until its end.
-async fn relay(listener: TcpListener, socket: std::path::PathBuf) {
+async fn relay(listener: TcpListener, socket: std::path::PathBuf, once: bool) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
@@ -186,6 +186,9 @@ async fn relay(listener: TcpListener, socket: std::path::PathBuf) {
                 let _ = copy_bidirectional(&mut client, &mut server).await;
             }
         });
+        if once {
+            return;
+        }
     }
 }
 
@@ -197,10 +200,12 @@ enum Answer {
 /// The line to the supervisor.
 struct Line {
     say: mpsc::UnboundedSender<Word>,
-    /// Events that were sent and not taken yet.
-    events: AtomicUsize,
-    room: Notify,
+    /// Events that were sent.
+    noted: Mutex<u64>,
+    /// Those of them that the supervisor has taken, in their order.
+    kept: watch::Sender<u64>,
     questions: AtomicU64,
+    asking: Semaphore,
     asked: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
 }
 
@@ -213,6 +218,10 @@ impl Line {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn noted(&self) -> std::sync::MutexGuard<'_, u64> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn answered(&self, question: u64, answer: Answer) {
         if let Some(asker) = self.asked().remove(&question) {
             // Whoever asked may have given up.
@@ -221,6 +230,7 @@ impl Line {
     }
 
     async fn ask(&self, word: impl FnOnce(u64) -> Word) -> Option<Answer> {
+        let _slot = self.asking.acquire().await.ok()?;
         let question = self.questions.fetch_add(1, Ordering::Relaxed);
         let (asker, answer) = oneshot::channel();
         self.asked().insert(question, asker);
@@ -274,21 +284,28 @@ impl Addresses for Arc<Line> {
 
 impl Journal for Arc<Line> {
     fn note(&self, event: Event) -> Result<(), String> {
-        self.events.fetch_add(1, Ordering::AcqRel);
-        self.tell(Word::Event(Box::new(event))).map_err(|_| "the supervisor is gone".to_owned())
+        // Counted and sent as one, so that the count is the order.
+        let mut noted = self.noted();
+        *noted += 1;
+        self.tell(Word::Event(Box::new(event))).map_err(|_| GONE.to_owned())
+    }
+
+    fn taken(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        let noted = *self.noted();
+        Box::pin(async move {
+            let mut kept = self.kept.subscribe();
+            let taken = kept.wait_for(|kept| *kept >= noted).await;
+            taken.map(drop).map_err(|_| GONE.to_owned())
+        })
     }
 
     fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
-            loop {
-                let space = self.room.notified();
-                tokio::pin!(space);
-                space.as_mut().enable();
-                if self.events.load(Ordering::Acquire) < WAITING {
-                    return;
-                }
-                space.await;
-            }
+            let mut kept = self.kept.subscribe();
+            // One that is gone takes everything down with it.
+            let _ = kept.wait_for(|kept| *self.noted() < kept.saturating_add(WAITING)).await;
         })
     }
 }
+
+const GONE: &str = "the supervisor is gone";

@@ -10,7 +10,8 @@ mod near;
 mod wire;
 
 pub use far::{is_sidecar, sidecar_main};
-pub use near::{Attending, Remote, Setup};
+pub use near::{Attending, Ended, Remote, Setup};
+pub use wire::Relay;
 
 /// The name by which the sidecar is started, and known again.
 pub const SIDECAR_NAME: &str = "ringfence-sidecar";

@@ -14,15 +14,14 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::wire::{self, Begin, Order, Refusal, Word};
+use super::far::QUESTIONS;
+use super::wire::{self, Begin, Order, Refusal, Relay, Unresolved, Word};
 use crate::address::AddressError;
 use crate::engine::Engine;
 use crate::{Error, Proxy, Token};
 
 /// How long a sidecar has to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Lookups of one sidecar at a time; more wait.
-const LOOKUPS: usize = 256;
 
 /// What a sidecar is to do.
 #[derive(Debug)]
@@ -35,8 +34,8 @@ pub struct Setup<'a> {
     pub address: IpAddr,
     /// The proxy's port.
     pub proxy: u16,
-    /// Other ports, and the socket in its folder to which each leads.
-    pub relays: Vec<(u16, String)>,
+    /// Other ports.
+    pub relays: Vec<Relay>,
     /// Whether literal addresses and anything but TLS are refused.
     pub strict: bool,
 }
@@ -50,7 +49,25 @@ pub struct Remote {
 
 /// Serves a sidecar's questions, and takes its evidence. Over when the sidecar is gone, which it must not
 /// be before the run is.
-pub type Attending = tokio::task::JoinHandle<io::Error>;
+pub type Attending = tokio::task::JoinHandle<Ended>;
+
+/// How a sidecar ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It has said that this was all, and all that it said is in the record.
+    Whole,
+    /// The line was cut, or its evidence could not be taken: something may be missing.
+    Cut(io::Error),
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Whole => f.write_str("it has ended"),
+            Self::Cut(error) => error.fmt(f),
+        }
+    }
+}
 
 impl Remote {
     /// Tells a sidecar what to do, and waits until it listens. Its questions are answered and its
@@ -95,7 +112,7 @@ impl Remote {
         let near = Near {
             engine: Arc::clone(proxy.engine()),
             orders: say.clone(),
-            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            lookups: Arc::new(Semaphore::new(QUESTIONS)),
             numbers: HashMap::new(),
             going: Some(go),
         };
@@ -140,31 +157,38 @@ async fn attend(
     mut words: OwnedReadHalf,
     mut orders: OwnedWriteHalf,
     mut said: mpsc::UnboundedReceiver<Order>,
-) -> io::Error {
+) -> Ended {
     let writing = async {
         while let Some(order) = said.recv().await {
             wire::send(&mut orders, &order).await?;
         }
-        Ok::<(), io::Error>(())
+        Err(io::ErrorKind::BrokenPipe.into())
     };
     let reading = async {
-        while let Some(word) = wire::receive(&mut words).await? {
-            near.hear(word).await?;
+        loop {
+            match wire::receive(&mut words).await? {
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(Word::Bye) => return Ok(()),
+                Some(word) => near.hear(word).await?,
+            }
         }
-        Ok(())
     };
-    let ended = tokio::select! {
+    let ended: io::Result<()> = tokio::select! {
         ended = writing => ended,
         ended = reading => ended,
     };
-    ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    match ended {
+        Ok(()) => Ended::Whole,
+        Err(error) => Ended::Cut(error),
+    }
 }
 
 impl Near {
     async fn hear(&mut self, word: Word) -> io::Result<()> {
         match word {
-            Word::Ready | Word::Refused { .. } => Err(io::ErrorKind::InvalidData.into()),
-            Word::Bye => Err(io::Error::other("it has ended")),
+            Word::Ready | Word::Refused { .. } | Word::Bye => {
+                Err(io::ErrorKind::InvalidData.into())
+            }
             Word::Going => {
                 if let Some(going) = self.going.take() {
                     let _ = going.send(());
@@ -173,10 +197,16 @@ impl Near {
             }
             Word::Resolve { question, name } => {
                 let (engine, orders) = (Arc::clone(&self.engine), self.orders.clone());
-                let slot = Arc::clone(&self.lookups).acquire_owned().await;
+                // Evidence comes by the same line: nothing here waits for a name server. One that keeps to
+                // its own bound never asks more.
+                let Ok(slot) = Arc::clone(&self.lookups).try_acquire_owned() else {
+                    let answer = Err(Unresolved::Lookup("too many questions at once".into()));
+                    return self.answer(Order::Resolved { question, answer });
+                };
                 tokio::spawn(async move {
-                    let _slot = slot;
                     let answer = engine.names.lookup(&name).await.map_err(Into::into);
+                    // Given back first: the next question comes as soon as this one is answered.
+                    drop(slot);
                     // A sidecar that is gone asks nothing any more.
                     let _ = orders.send(Order::Resolved { question, answer });
                 });

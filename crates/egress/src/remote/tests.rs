@@ -1,16 +1,17 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use ringfence_bundle::{HostRule, Manifest};
 use ringfence_policy::{MachinePolicy, Ruleset};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use super::wire::{self, Begin, Order, Word};
-use super::{Attending, Remote, Setup, far};
-use crate::support::{PATIENCE, World, read_head, shown};
+use super::{Attending, Ended, Relay, Remote, Setup, far};
+use crate::support::{self as world, PATIENCE, World, read_head, shown};
 use crate::{Error, Token};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -35,6 +36,7 @@ struct Beside {
     token: Token,
     proxy: u16,
     relay: u16,
+    once: u16,
     folder: tempfile::TempDir,
 }
 
@@ -50,17 +52,21 @@ async fn beside(world: &World, rules: &Ruleset, strict: bool) -> Result<Beside, 
             Err(error) => error,
         }
     });
-    let (token, proxy, relay) = (Token::fresh().unwrap(), free().await, free().await);
+    let (token, proxy) = (Token::fresh().unwrap(), free().await);
+    let (relay, once) = (free().await, free().await);
     let setup = Setup {
         ruleset: rules,
         token: &token,
         address: HERE,
         proxy,
-        relays: vec![(relay, "gate".into())],
+        relays: vec![
+            Relay { port: relay, socket: "gate".into(), once: false },
+            Relay { port: once, socket: "once".into(), once: true },
+        ],
         strict,
     };
     let (remote, attending) = Remote::begin(&world.proxy, near, setup).await?;
-    Ok(Beside { remote, attending, sidecar, token, proxy, relay, folder })
+    Ok(Beside { remote, attending, sidecar, token, proxy, relay, once, folder })
 }
 
 impl Beside {
@@ -95,7 +101,7 @@ async fn it_judges_by_the_ruleset_and_its_evidence_is_in_the_run_s_record() {
 
     beside.remote.stop();
     let ended = timeout(PATIENCE, beside.attending).await.unwrap().unwrap();
-    assert_eq!(ended.to_string(), "it has ended");
+    assert!(matches!(ended, Ended::Whole), "{ended}");
 }
 
 #[tokio::test]
@@ -163,4 +169,72 @@ async fn it_passes_on_what_comes_to_a_relayed_port_and_ends_with_the_line() {
     // The supervisor is gone: so is the sidecar.
     beside.attending.abort();
     timeout(PATIENCE, beside.sidecar).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_relayed_port_for_one_connection_is_shut_behind_it() {
+    let world = World::new().await;
+    let beside = beside(&world, &rules(&[]), false).await.unwrap();
+    let socket = UnixListener::bind(beside.folder.path().join("once")).unwrap();
+    let mut first = TcpStream::connect((HERE, beside.once)).await.unwrap();
+    first.write_all(b"1").await.unwrap();
+    let (mut server, _) = socket.accept().await.unwrap();
+    assert_eq!(server.read_u8().await.unwrap(), b'1', "the control");
+    assert!(TcpStream::connect((HERE, beside.once)).await.is_err());
+    // What came goes on.
+    server.write_all(b"2").await.unwrap();
+    assert_eq!(first.read_u8().await.unwrap(), b'2');
+}
+
+#[tokio::test]
+async fn nothing_is_dialled_before_the_supervisor_has_the_decision() {
+    let world = World::new().await;
+    let mut beside = beside(&world, &rules(&["93.184.216.34"]), false).await.unwrap();
+    beside.remote.go().await.unwrap();
+    world.notes.behind.send_replace(true);
+    let asked = beside.ask("CONNECT 93.184.216.34:443 HTTP/1.1");
+    tokio::pin!(asked);
+    // It would be answered at once.
+    assert!(timeout(Duration::from_millis(300), &mut asked).await.is_err());
+    world.notes.behind.send_replace(false);
+    let answer = timeout(PATIENCE, asked).await.unwrap();
+    assert!(answer.contains(" 200 "), "the control: {answer}");
+    assert!(world.notes.decided(1).await.ends_with("+ruleset +address"));
+}
+
+#[tokio::test]
+async fn silent_name_servers_hold_up_no_evidence() {
+    let silent = UdpSocket::bind((HERE, 0)).await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let world = World::with(world::Setup { dns_port: Some(port), ..world::Setup::default() }).await;
+    let mut beside = beside(&world, &rules(&[".example.com"]), false).await.unwrap();
+    beside.remote.go().await.unwrap();
+    // More questions than are answered at a time.
+    let mut open = Vec::new();
+    for number in 0..2 * far::QUESTIONS {
+        let mut stream = TcpStream::connect((HERE, beside.proxy)).await.unwrap();
+        let shown = shown(&beside.token);
+        let head = format!("CONNECT a{number}.example.com:443 HTTP/1.1\r\n{shown}\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        open.push(stream);
+    }
+    // The name server has heard of it: they wait.
+    silent.recv(&mut [0; 512]).await.unwrap();
+    let refused = timeout(PATIENCE, beside.ask("CONNECT other.localhost:443 HTTP/1.1"));
+    assert!(refused.await.unwrap().contains(" 403 "));
+    let decided = timeout(PATIENCE, world.notes.decided(1)).await.unwrap();
+    assert_eq!(decided, "CONNECT other.localhost 443 +token +name -ruleset");
+    // And it comes to its end, with all of them open.
+    beside.remote.stop();
+    let ended = timeout(PATIENCE, beside.attending).await.unwrap().unwrap();
+    assert!(matches!(ended, Ended::Whole), "{ended}");
+}
+
+#[tokio::test]
+async fn a_line_that_is_cut_is_no_end() {
+    let world = World::new().await;
+    let beside = beside(&world, &rules(&[]), false).await.unwrap();
+    beside.sidecar.abort();
+    let ended = timeout(PATIENCE, beside.attending).await.unwrap().unwrap();
+    assert!(matches!(ended, Ended::Cut(_)), "{ended}");
 }

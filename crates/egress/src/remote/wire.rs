@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use crate::resolve::ResolveError;
 
 /// Form of these messages.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Bytes of the longest message that is read.
 const MESSAGE_MAX: u32 = 32 << 20;
 
@@ -45,10 +45,21 @@ pub(crate) struct Begin {
     pub(crate) address: IpAddr,
     /// The proxy's port.
     pub(crate) proxy: u16,
-    /// Ports, and the socket in its folder to which each leads.
-    pub(crate) relays: Vec<(u16, String)>,
+    /// Other ports.
+    pub(crate) relays: Vec<Relay>,
     /// See [`crate::Strictness`].
     pub(crate) strict: bool,
+}
+
+/// A port whose connections are passed on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Relay {
+    /// The port, at the sidecar's address.
+    pub port: u16,
+    /// The socket in the sidecar's folder to which it leads.
+    pub socket: String,
+    /// Whether it takes one connection in all, and is shut behind that.
+    pub once: bool,
 }
 
 /// From the sidecar.

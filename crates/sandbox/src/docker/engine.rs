@@ -229,6 +229,12 @@ fn chain(error: &dyn std::error::Error) -> String {
     words.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'")
 }
 
+/// Whether this machine has swap space; one that cannot be asked has.
+fn has_swap() -> bool {
+    // Its first line names the columns.
+    std::fs::read_to_string("/proc/swaps").map_or(true, |text| text.lines().count() > 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{local, parse_api};
@@ -252,10 +258,4 @@ mod tests {
         assert!(parse_api("1.9") < parse_api("1.41"));
         assert_eq!(parse_api("x"), None);
     }
-}
-
-/// Whether this machine has swap space; one that cannot be asked has.
-fn has_swap() -> bool {
-    // Its first line names the columns.
-    std::fs::read_to_string("/proc/swaps").map_or(true, |text| text.lines().count() > 1)
 }

@@ -16,6 +16,7 @@ mod bodies;
 mod engine;
 mod image;
 mod init;
+mod made;
 mod place;
 mod prepare;
 mod running;

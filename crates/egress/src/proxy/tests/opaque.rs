@@ -122,7 +122,7 @@ async fn what_came_with_the_request_goes_through_an_opaque_tunnel_too() {
 #[tokio::test]
 async fn a_strict_run_looks_at_every_tunnel_and_reaches_nothing_by_an_address() {
     let (listener, port) = upstream().await;
-    let strictness = Strictness { refuse_literals: true, refuse_opaque: true };
+    let strictness = Strictness { refuse_literals: true, tls_only: true };
     let world = World::with(Setup { strictness, ..Setup::default() }).await;
     let (mut client, _) = world.tunnel(&format!("opaque.localhost:{port}")).await;
     client.write_all(b"not TLS").await.unwrap();
@@ -146,7 +146,23 @@ async fn a_strict_run_looks_at_every_tunnel_and_reaches_nothing_by_an_address() 
         world.authorization()
     );
     assert!(world.ask(get).await.starts_with("HTTP/1.1 403 "));
+    // Nothing plain either, by whatever name.
+    let named = format!("plain.localhost:{port}");
+    let plain = |world: &World| {
+        format!(
+            "GET http://{named}/ HTTP/1.1\r\nHost: {named}\r\nConnection: close\r\n{}\r\n",
+            world.authorization()
+        )
+    };
+    let answer = world.ask(plain(&world)).await;
+    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("TLS"), "{answer}");
+    let decided = world.notes.decided(5).await;
+    assert_eq!(decided, format!("GET plain.localhost {port} +token +name -plain"));
     assert!(untouched(&listener).await);
+    let lax = World::new().await;
+    let reached = async { drop(accepted(&listener).await) };
+    let ((), answer) = tokio::join!(reached, lax.ask(plain(&lax)));
+    assert!(!answer.starts_with("HTTP/1.1 403 "), "the control: {answer}");
     let (_client, answer) = World::new().await.tunnel(&to).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "the control: {answer}");
 }
