@@ -83,6 +83,38 @@ pub fn read_run(home: &Path, run: &RunId) -> Result<Entries, Error> {
     }
 }
 
+/// Whether a recorder is at work on this run now. Once it is not, nothing is added to the record any more.
+///
+/// # Errors
+/// [`Error::Read`].
+pub fn is_recording(home: &Path, run: &RunId) -> Result<bool, Error> {
+    let path = paths::run_file(home, run);
+    paths::is_held(&paths::open(&path)?).map_err(|source| Error::Read { path, source })
+}
+
+/// Waits until no recorder is at work on this run: its record is sealed, has failed, or was cut off.
+///
+/// # Errors
+/// [`Error::Read`].
+pub fn wait_recorded(home: &Path, run: &RunId) -> Result<(), Error> {
+    let path = paths::run_file(home, run);
+    let file = paths::open(&path)?;
+    paths::wait_free(&file).map_err(|source| Error::Read { path, source })
+}
+
+/// Whether the machine log has this run's seal. Only [`crate::verify`] says whether it holds.
+///
+/// # Errors
+/// [`Error::Read`], [`Error::Damaged`].
+pub fn is_sealed(home: &Path, run: &RunId) -> Result<bool, Error> {
+    for entry in read_machine(home)?.into_iter().flatten() {
+        if matches!(entry?.event, Event::RunSealed { run: sealed, .. } if sealed == *run) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Reads the machine log's events; none when there is no log yet.
 ///
 /// # Errors

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::execute::{EndedBy, runtime};
+use crate::live::record_stop;
 use crate::plan::Request;
 use crate::proxy::Way;
 use crate::session::{Session, alone};
@@ -133,7 +134,9 @@ impl Inquiry {
         };
         let ended = tokio::select! {
             () = all => Ok(()),
-            _ = signals.next() => Err(Error::Stopped),
+            _ = signals.next() => {
+                Err(record_stop(&session.recorder).await.err().unwrap_or(Error::Stopped))
+            }
         };
         asking.shutdown().await;
         gateway.close().await;

@@ -295,6 +295,7 @@ async fn contained(
         }
         let _ = recorder.commit(Event::SandboxStarted { principal: "agent".into() }).await?;
         if let Some(signal) = signals.pending() {
+            live::record_stop(recorder).await?;
             return Ok(Ended {
                 exit: Some(Exit::Signal(signal)),
                 by: EndedBy::Stopped,

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use ringfence_record::{Kind, RunId};
+use ringfence_record::{Event, Kind, Recorder, RunId};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -176,11 +176,24 @@ pub(crate) fn started_at(pid: u32) -> Option<u64> {
 /// In a run's folder: who asked for its stop.
 const STOP: &str = "stop";
 
-/// Who asked for the stop of a run, if somebody did by [`stop`].
+/// Who asked for the stop of a run, if somebody did by [`stop`]; told once.
 pub(crate) fn stop_asked(run_dir: &Path) -> Option<String> {
     let text = std::fs::read_to_string(run_dir.join(STOP)).ok()?;
     let _ = std::fs::remove_file(run_dir.join(STOP));
     Some(text.chars().take(100).collect())
+}
+
+/// Records who asked for the stop of this run by [`stop`]; it is durable when this returns, so that what is
+/// ended next has its reason in the record, whatever becomes of the supervisor. Nothing where nobody did:
+/// a signal alone does not say who sent it.
+///
+/// # Errors
+/// As [`Recorder::commit`].
+pub(crate) async fn record_stop(recorder: &Recorder) -> Result<(), Error> {
+    if let Some(by) = recorder.path().parent().and_then(stop_asked) {
+        let _ = recorder.commit(Event::StopRequested { by }).await?;
+    }
+    Ok(())
 }
 
 /// Asks a run to stop and waits until its evidence is sealed and its lease is gone.
@@ -216,7 +229,31 @@ pub fn stop(home: &Path, live: &Live) -> Result<(), Error> {
                 .map_err(|e| io(e.into()))?;
         }
     }
-    flock(&held, FlockOperation::LockShared).map_err(|e| io(e.into()))
+    wait_free(&held).map_err(io)
+}
+
+/// Waits until a run is over: its supervisor is gone, or has let go of it. At once when it is.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn wait_over(home: &Path, run: &RunId) -> Result<(), Error> {
+    let file = folder(home).join(format!("{run}.json"));
+    match File::open(&file).and_then(|held| wait_free(&held)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Io { path: file, source: e })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Waits for a lease to end. Its lock goes with `held`.
+fn wait_free(held: &File) -> std::io::Result<()> {
+    loop {
+        match flock(held, FlockOperation::LockShared) {
+            Err(rustix::io::Errno::INTR) => {}
+            taken => return Ok(taken?),
+        }
+    }
 }
 
 #[cfg(test)]

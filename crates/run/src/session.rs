@@ -87,9 +87,9 @@ impl Session {
                 detail: Some(error.to_string()),
             },
         };
-        let asked = live::stop_asked(&run_dir(&home, &run)).map(|by| Event::StopRequested { by });
+        // Whoever asks for a stop from now on is late: nothing ends by it.
+        let _ = live::stop_asked(&run_dir(&home, &run));
         // A record that failed says so itself; the first error is the one to show.
-        let _ = asked.map(|event| recorder.note(event));
         let closed = recorder.commit_blocking(ended).and_then(|_| recorder.seal(&machine));
         // The servers' sandboxes are gone by now, and with them what stood on the agent's
         // placeholders; another run may still do.

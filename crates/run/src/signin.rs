@@ -11,6 +11,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::execute::{EndedBy, runtime};
+use crate::live::record_stop;
 use crate::plan::Request;
 use crate::proxy::Way;
 use crate::session::{Session, alone};
@@ -82,7 +83,9 @@ async fn contained(
         done = Gateway::sign_in(parts, login) => {
             done.map_err(|error| Error::Login { server: server.to_string(), error })
         }
-        _ = signals.next() => Err(Error::StoppedLogin),
+        _ = signals.next() => {
+            Err(record_stop(&session.recorder).await.err().unwrap_or(Error::StoppedLogin))
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use super::refused::Refused;
 use super::{Which, Wish, told};
 use crate::execute::EndedBy;
 use crate::launch::{Alive, Launching};
-use crate::live::Book;
+use crate::live::{Book, record_stop};
 use crate::proxy::Way;
 use crate::rooms::Rooms;
 use crate::session::Session;
@@ -241,6 +241,10 @@ impl Open {
     pub(super) async fn close(&self, drain: Duration, ending: Ending) -> Result<(), Error> {
         let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((session, alive)) = rest else { return Ok(()) };
+        if ending.by == EndedBy::Stopped {
+            // A record that failed says so when it is sealed.
+            let _ = record_stop(&self.recorder).await;
+        }
         self.busy.send_modify(|busy| busy.closing = true);
         let mut busy = self.busy.subscribe();
         if timeout(drain, busy.wait_for(|busy| busy.requests == 0)).await.is_err() {
