@@ -146,6 +146,8 @@ fn a_run_that_had_ended_by_itself_was_not_stopped() {
 fn an_unknown_or_doubtful_run_is_not_stopped() {
     each_user(|who| {
         let project = Project::ready(who, &files(OUT));
+        project.run(&["true"]).ok().done();
+        let over = project.runs().pop().expect("a run");
         let (one, two) = (waiting(&project), waiting(&project));
         for id in ["nonsense", "20990101", "", "2", "../..", "*"] {
             let output = project.ringfence(&["stop", id]);
@@ -153,9 +155,23 @@ fn an_unknown_or_doubtful_run_is_not_stopped() {
         }
         let alive = project.ringfence(&["ps", "--json"]).ok().json();
         assert_eq!(alive["runs"].as_array().map(Vec::len), Some(2), "{alive}");
+        // It names every one that may be meant, and what to type; one that is over is none of them.
+        let doubt = project.ringfence(&["stop", "2"]).expect(1).stderr;
         for id in project.runs() {
-            project.ringfence(&["stop", &id]).ok().done();
+            assert_eq!(doubt.contains(&id), id != over, "{doubt}");
         }
+        let next = doubt.lines().find_map(|l| l.trim().strip_prefix("next: ringfence stop "));
+        let next = next.expect("what to type").to_owned();
+        assert!(next.len() < 24, "no more of the id than it takes: {next}");
+        project.ringfence(&["stop", &next]).ok().done();
+        let alive = project.ringfence(&["ps", "--json"]).ok().json();
+        assert_eq!(alive["runs"].as_array().map(Vec::len), Some(1), "{alive}");
+        let id = alive["runs"][0]["run"].as_str().expect("an id").to_owned();
+        assert!(!id.starts_with(&next), "{id} {next}");
+        // The only one that lives is meant, although others began so too.
+        project.ringfence(&["stop", "2"]).ok().done();
+        project.ringfence(&["stop", "2"]).expect(1).says(&["3 runs", "ringfence stop"]).done();
+        project.ringfence(&["stop", &id]).expect(1).says(&["over already", "report"]).done();
         one.finish().done();
         two.finish().done();
     });

@@ -173,7 +173,8 @@ pub(crate) struct Ps {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Stop {
-    /// A run's id, or the beginning of it
+    /// Its id, or as much of its beginning as no other live run has; `ringfence ps` lists them
+    #[arg(value_name = "RUN")]
     pub(crate) run: String,
 }
 

@@ -25,7 +25,7 @@ pub use machine::MachineLog;
 pub use paths::{machine_file, run_file};
 pub use read::{
     Entries, Entry, RunInfo, find_run, is_recording, is_sealed, list_runs, read_machine, read_run,
-    wait_recorded,
+    several, wait_recorded,
 };
 pub use recorder::{Receipt, Recorder, Seal};
 pub use ringfence_identity::prepare_home;

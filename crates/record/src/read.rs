@@ -128,21 +128,38 @@ pub fn read_machine(home: &Path) -> Result<Option<Entries>, Error> {
     }
 }
 
+/// What was typed, as it can be shown.
+fn shown(prefix: &str) -> String {
+    prefix.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+/// How many runs are named where several are meant.
+const NAMED: usize = 20;
+
+/// That several runs' ids begin so: the newest of them, a line each.
+pub fn several(prefix: &str, lines: impl ExactSizeIterator<Item = String>) -> String {
+    let (all, shown) = (lines.len(), shown(prefix));
+    let mut text = format!("`{shown}` begins the ids of {all} runs; give more of one:");
+    if let Some(more) = all.checked_sub(NAMED).filter(|more| *more > 0) {
+        text += &format!("\n({more} older ones)");
+    }
+    for line in lines.skip(all.saturating_sub(NAMED)) {
+        text += "\n";
+        text += &line;
+    }
+    text
+}
+
 /// The one run whose id begins so.
 ///
 /// # Errors
-/// [`Error::NoSuchRun`] when none does or several do, [`Error::Read`].
+/// [`Error::NoSuchRun`] when none does, [`Error::Ambiguous`] when several do, [`Error::Read`].
 pub fn find_run(home: &Path, prefix: &str) -> Result<RunId, Error> {
-    let shown: String = prefix.chars().take(80).flat_map(char::escape_debug).collect();
+    let shown = shown(prefix);
     let mut found = run_ids(home)?;
     found.retain(|run| run.as_str().starts_with(prefix));
     if found.len() > 1 {
-        let some: Vec<&str> = found.iter().take(4).map(RunId::as_str).collect();
-        return Err(Error::NoSuchRun(format!(
-            "`{shown}` begins {} runs ({}…); give more of the id",
-            found.len(),
-            some.join(", ")
-        )));
+        return Err(Error::Ambiguous { prefix: prefix.to_owned(), runs: found });
     }
     found.pop().ok_or_else(|| Error::NoSuchRun(format!("no run begins with `{shown}`")))
 }

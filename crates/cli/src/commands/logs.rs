@@ -17,7 +17,7 @@ use crate::out;
 
 pub(crate) fn run(logs: &Logs) -> Done {
     let home = home()?;
-    let run = find(&home, &logs.run)?;
+    let run = find(&home, &logs.run, "logs")?;
     let file = ringfence_record::run_file(&home, &run);
     // Before anything is read, so that nothing that is written meanwhile is missed.
     let watch = if logs.follow { Some(Watch::on(&file)?) } else { None };

@@ -16,7 +16,7 @@ pub(crate) fn run(args: &Args, report: &Report) -> Done {
     let home = home()?;
     let run = match report.run.as_str() {
         "last" => last_here(&home, args.project())?,
-        run => find(&home, run)?,
+        run => find(&home, run, "report")?,
     };
     // Asked first: a run that ends meanwhile has its end in what is read then.
     let live = ringfence_run::list(&home)?.iter().any(|live| live.run == run);
