@@ -66,6 +66,10 @@ pub struct RunInfo {
     pub project: Option<String>,
     /// Program and arguments.
     pub command: Vec<String>,
+    /// Name of the backend that was chosen, once the run has started.
+    pub backend: Option<String>,
+    /// Mode label: once the probe has passed and the agent was released.
+    pub mode: Option<String>,
 }
 
 /// Reads a run's events.
@@ -201,18 +205,33 @@ fn info(home: &Path, run: RunId) -> RunInfo {
         pid_started: None,
         project: None,
         command: Vec::new(),
+        backend: None,
+        mode: None,
     };
     let Ok(entries) = Entries::open(paths::run_file(home, &info.run)) else { return info };
     info.live = paths::is_held(entries.reader.get_ref()).unwrap_or(false);
     for entry in entries.take(START_LINES).map_while(Result::ok) {
         info.started.get_or_insert(entry.at);
-        if let Event::RunStarted { kind, project, command, pid, pid_started, .. } = entry.event {
-            info.kind = kind;
-            info.project = Some(project);
-            info.command = command;
-            info.pid = Some(pid);
-            info.pid_started = Some(pid_started);
-            break;
+        match entry.event {
+            Event::RunStarted {
+                kind, project, command, pid, pid_started, backend, mode, ..
+            } => {
+                info.kind = kind;
+                info.project = Some(project);
+                info.command = command;
+                info.pid = Some(pid);
+                info.pid_started = Some(pid_started);
+                info.backend = Some(backend);
+                info.mode = mode;
+                if kind != Kind::Run {
+                    break;
+                }
+            }
+            Event::SandboxStarted { principal, mode } if principal == "agent" => {
+                info.mode = mode.or(info.mode);
+                break;
+            }
+            _ => {}
         }
     }
     info

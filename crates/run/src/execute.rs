@@ -115,7 +115,7 @@ impl Ended {
 /// # Errors
 /// [`Error`] when the run could not start, or its evidence could not be written.
 pub fn execute(plan: &Plan, ask: Ask, progress: &dyn Progress) -> Result<Finished, Error> {
-    let session = Session::open(plan, Kind::Run, mode(plan))?;
+    let session = Session::open(plan, Kind::Run, None)?;
     progress.begun(&session.run, plan);
     let runtime = runtime()?;
     let mut outcome =
@@ -169,11 +169,6 @@ fn built(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtim
         .enable_all()
         .build()
         .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })
-}
-
-/// What the mode is called once the probe has passed.
-fn mode(plan: &Plan) -> String {
-    plan.backend.mode()
 }
 
 /// Puts back what crashed runs left, as far as no live run stands on it. Says after how many of them
@@ -293,7 +288,11 @@ async fn contained(
         if plan.backend != Backend::Host {
             probed(recorder, "agent", found)?;
         }
-        let _ = recorder.commit(Event::SandboxStarted { principal: "agent".into() }).await?;
+        // Known from here on.
+        let mode = plan.backend.mode();
+        let started = Event::SandboxStarted { principal: "agent".into(), mode: Some(mode.clone()) };
+        let _ = recorder.commit(started).await?;
+        live::tell_mode(&plan.home, run, &mode);
         if let Some(signal) = signals.pending() {
             live::record_stop(recorder).await?;
             return Ok(Ended {
@@ -306,7 +305,7 @@ async fn contained(
         if plan.reviewed && !plan.backend.is_container() {
             plan.prove(&Who::Agent, &plan.program)?;
         }
-        progress.released(&mode(plan));
+        progress.released(&mode);
         begun.begin();
         exits.go().await?;
         let mut running = prepared.release().await?;

@@ -34,6 +34,9 @@ pub struct Live {
     pub project: PathBuf,
     /// Backend's name.
     pub backend: String,
+    /// Mode label, once it is known: the probe has passed, or there is nothing to probe.
+    #[serde(default)]
+    pub mode: Option<String>,
     /// Program and arguments.
     pub command: Vec<String>,
     /// How many clients it serves now, where it serves some.
@@ -73,15 +76,26 @@ fn folder(home: &Path) -> PathBuf {
 const LIVE: &str = "json";
 /// The extension of what changes while it lives: the number of its clients.
 const NOW: &str = "now";
+/// The extension of its mode label, once that is known.
+const MODE: &str = "mode";
 
 /// Says how many clients a run serves now. Only `ps` reads it: where it cannot be written, it is not
 /// said.
 pub(crate) fn tell(home: &Path, run: &RunId, connections: u64) {
-    let file = folder(home).join(format!("{run}.{NOW}"));
-    let new = file.with_extension("now.new");
+    say(home, run, NOW, &connections.to_string());
+}
+
+/// Says what a run's mode is, now that it is known. As [`tell`].
+pub(crate) fn tell_mode(home: &Path, run: &RunId, mode: &str) {
+    say(home, run, MODE, mode);
+}
+
+fn say(home: &Path, run: &RunId, what: &str, text: &str) {
+    let file = folder(home).join(format!("{run}.{what}"));
+    let new = file.with_extension(format!("{what}.new"));
     let mut options = OpenOptions::new();
     let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&new);
-    let written = opened.and_then(|mut file| file.write_all(connections.to_string().as_bytes()));
+    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
     if written.and_then(|()| std::fs::rename(&new, &file)).is_err() {
         let _ = std::fs::remove_file(&new);
     }
@@ -93,11 +107,13 @@ pub(crate) fn tell(home: &Path, run: &RunId, connections: u64) {
 
 /// Takes away what was said of a run that is dead, but for its file itself.
 pub(crate) fn forget(file: &Path) {
-    let _ = std::fs::remove_file(file.with_extension(NOW));
+    for what in [NOW, MODE] {
+        let _ = std::fs::remove_file(file.with_extension(what));
+    }
 }
 
-fn told(file: &Path) -> Option<u64> {
-    std::fs::read_to_string(file.with_extension(NOW)).ok()?.parse().ok()
+fn told(file: &Path, what: &str) -> Option<String> {
+    std::fs::read_to_string(file.with_extension(what)).ok()
 }
 
 /// Announces a run.
@@ -159,7 +175,8 @@ fn entries(home: &Path) -> Result<Vec<Entry>, Error> {
             continue;
         }
         if let Ok(mut live) = serde_json::from_str::<Live>(&text) {
-            live.connections = told(&file);
+            live.connections = told(&file, NOW).and_then(|number| number.parse().ok());
+            live.mode = told(&file, MODE).or(live.mode);
             entries.push(Entry { live, file, alive });
         }
     }
@@ -265,6 +282,7 @@ mod tests {
         Live {
             run: serde_json::from_value::<RunId>(run.into()).unwrap(),
             kind: ringfence_record::Kind::Run,
+            mode: None,
             connections: None,
             pid,
             pid_started: started_at(pid).unwrap_or(0),
@@ -284,6 +302,9 @@ mod tests {
             super::tell(home.path(), &me.run, connections);
             assert_eq!(list(home.path()).unwrap()[0].connections, Some(connections));
         }
+        assert_eq!(list(home.path()).unwrap()[0].mode, None);
+        super::tell_mode(home.path(), &me.run, "NATIVE / ENFORCED");
+        assert_eq!(list(home.path()).unwrap()[0].mode.as_deref(), Some("NATIVE / ENFORCED"));
         drop(lease);
         assert_eq!(std::fs::read_dir(home.path().join("live")).unwrap().count(), 0);
     }

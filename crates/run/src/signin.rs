@@ -43,8 +43,7 @@ pub fn login(request: &Request, signing: Signing) -> Result<SignIn, Error> {
     let words = ["ringfence", "login", &signing.server].map(str::to_owned).to_vec();
     let plan = Plan::without_agent(request, words)?;
     let server = declared(&plan.manifest().servers, &signing.server)?;
-    let mode = format!("{} / ENFORCED, no agent", plan.backend.name().to_uppercase());
-    let session = Session::open(&plan, Kind::Ask, mode)?;
+    let session = Session::open(&plan, Kind::Ask, None)?;
     let runtime = runtime()?;
     let outcome = runtime.block_on(contained(&plan, &session, server, signing));
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));

@@ -99,8 +99,8 @@ impl Open {
     /// database, where the rules want one.
     pub(super) async fn begin(plan: Plan, wish: &Wish) -> Result<Arc<Self>, Error> {
         let opening = spawn_blocking(move || {
-            let mode = "GATEWAY / the client is outside any sandbox".to_owned();
-            Session::open(&plan, Kind::Serve, mode).map(|session| (plan, session))
+            let mode = "GATEWAY / the client is outside any sandbox";
+            Session::open(&plan, Kind::Serve, Some(mode)).map(|session| (plan, session))
         });
         let opened = opening.await.unwrap_or_else(|error| Err(Error::Backend(error.to_string())));
         let (plan, session) = opened?;
