@@ -89,6 +89,27 @@ fn each_run_is_one_row_whatever_it_runs_behind() {
     assert_eq!(engine.expect("it has an engine").left(), Vec::<String>::new());
 }
 
+#[test]
+fn clean_says_what_of_a_crashed_run_was_in_the_engine() {
+    let (_net, engine, project) = ready(Who::Itself, Wall::Docker, &hosts(&[]));
+    let engine = engine.expect("it has an engine");
+    let run = project.start(&["run", "--sandbox", "docker", "--", "sleep", "1000"]);
+    eventually("the agent's start", || {
+        !project.runs().is_empty() && project.events_text().contains("sandbox_started")
+    });
+    run.signal(Signal::KILL);
+    run.finish().expect(137).done();
+    let told = project.ringfence(&["clean", "--json"]).ok().json();
+    let removed = &told["cleaned"]["removed"];
+    // Containers that have ended may be gone by themselves; networks and mounts are not.
+    assert!(removed["networks"].as_u64().is_some_and(|number| number > 0), "{told}");
+    assert!(removed["mounts"].as_u64().is_some_and(|number| number > 0), "{told}");
+    assert_eq!((&told["cleaned"]["runs"], &removed["folders"]), (&1.into(), &1.into()), "{told}");
+    assert_eq!(engine.left(), Vec::<String>::new());
+    let again = project.ringfence(&["clean"]).ok().stderr;
+    assert!(again.contains("nothing was left behind"), "{again}");
+}
+
 /// The words with which every process of this machine was started.
 fn argument_lists() -> String {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Audit(audit) => audit::run(audit),
         Command::Store(store) => store::run(store),
         Command::Library(library) => library::run(args, library),
-        Command::Clean => clean::run(),
+        Command::Clean(json) => clean::run(json),
         Command::Sign(sign) => sign::run(args, sign),
         Command::Verify(verify) => verify::run(args, verify),
         Command::Publisher(publisher) => publisher::run(publisher),

@@ -171,22 +171,33 @@ fn built(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtim
         .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })
 }
 
-/// Puts back what crashed runs left, as far as no live run stands on it. Says after how many of them
-/// nothing is left.
+/// What a sweep came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Cleaned {
+    /// Crashed runs of which nothing is left now.
+    pub runs: usize,
+    /// What was taken away of them, by kind.
+    pub removed: ringfence_sandbox::Swept,
+    /// Crashed runs of which something is left: an engine does not answer, or a live run stands on it.
+    pub left: usize,
+}
+
+/// Puts back what crashed runs left, as far as no live run stands on it.
 ///
 /// # Errors
 /// [`Error`] when something cannot be put back.
-pub fn sweep(home: &Path) -> Result<usize, Error> {
+pub fn sweep(home: &Path) -> Result<Cleaned, Error> {
     let dead = live::dead(home)?;
-    let mut swept = 0;
+    let mut cleaned = Cleaned::default();
     for (live, file) in &dead {
         let folder = run_dir(home, &live.run);
         proxy::sweep(&folder);
-        ringfence_sandbox::sweep_after_crash(&folder)?;
+        cleaned.removed += ringfence_sandbox::sweep_after_crash(&folder)?;
         if ringfence_sandbox::has_left(&folder) {
+            cleaned.left += 1;
             continue;
         }
-        swept += 1;
+        cleaned.runs += 1;
         live::forget(file);
         match std::fs::remove_file(file) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -195,7 +206,7 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
             _ => {}
         }
     }
-    Ok(swept)
+    Ok(cleaned)
 }
 
 /// A run's folder.
