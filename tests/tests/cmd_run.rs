@@ -224,7 +224,8 @@ fn on_the_host_nothing_is_called_enforced_and_what_asks_for_a_wall_is_refused() 
         assert_eq!(cases.status("refused"), 403);
         let events = project.events();
         events.has("egress_decided", &[("host", "other.example.com"), ("outcome", "refused")]);
-        events.has("run_started", &[("backend", "host"), ("mode", "HOST / ADVISORY")]);
+        events.has("run_started", &[("backend", "host")]);
+        events.has("sandbox_started", &[("principal", "agent"), ("mode", "HOST / ADVISORY")]);
         assert!(events.with("sandbox_probed", &[]).is_empty(), "nothing was tried");
         let plan = project.ringfence(&["run", "--sandbox", "host", "--plan", "--", "true"]).ok();
         assert!(plan.stdout.contains("isolation   none"), "{}", plan.stdout);

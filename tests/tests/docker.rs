@@ -47,6 +47,69 @@ fn a_container_is_as_good_as_a_process() {
     });
 }
 
+#[test]
+fn each_run_is_one_row_whatever_it_runs_behind() {
+    let (_net, engine, project) = ready(Who::Itself, Wall::Docker, &hosts(&[]));
+    let sandboxes = ["docker", "lockdown", "native", "host"];
+    let runs = sandboxes.map(|sandbox| {
+        let before = project.runs();
+        let mut run = project.start(&["run", "--sandbox", sandbox, "--", "sleep", "1000"]);
+        let mut id = None;
+        eventually("the agent's start", || {
+            assert!(!run.ends_within(Duration::ZERO), "{sandbox}: it has ended");
+            id = project.runs().into_iter().find(|id| !before.contains(id) && !id.starts_with('.'));
+            let record = id.as_ref().map(|id| project.state().join("runs").join(id));
+            let text = record.map(|run| std::fs::read_to_string(run.join("events.jsonl")));
+            text.is_some_and(|text| text.is_ok_and(|text| text.contains("sandbox_started")))
+        });
+        (run, id.expect("a run"), sandbox)
+    });
+    let label = |sandbox: &str| {
+        let worth = if sandbox == "host" { "ADVISORY" } else { "ENFORCED" };
+        format!("{} / {worth}", sandbox.to_uppercase())
+    };
+    // The label stands there a moment after the record says it.
+    eventually("the labels", || {
+        let text = project.ringfence(&["ps"]).ok().stdout;
+        runs.iter().all(|(_, id, sandbox)| {
+            let rows: Vec<_> = text.lines().filter(|line| line.contains(&**id)).collect();
+            assert_eq!(rows.len(), 1, "{text}");
+            rows[0].contains(&label(sandbox))
+        })
+    });
+    let json = project.ringfence(&["ps", "--json"]).ok().json();
+    let rows = json["runs"].as_array().expect("a list");
+    assert_eq!(rows.len(), sandboxes.len(), "{json}");
+    for (run, id, sandbox) in runs {
+        let row = rows.iter().find(|row| row["run"] == id).expect("its row");
+        assert_eq!((&row["backend"], &row["mode"]), (&sandbox.into(), &label(sandbox).into()));
+        project.ringfence(&["stop", &id]).ok().done();
+        run.finish().done();
+    }
+    assert_eq!(engine.expect("it has an engine").left(), Vec::<String>::new());
+}
+
+#[test]
+fn clean_says_what_of_a_crashed_run_was_in_the_engine() {
+    let (_net, engine, project) = ready(Who::Itself, Wall::Docker, &hosts(&[]));
+    let engine = engine.expect("it has an engine");
+    let run = project.start(&["run", "--sandbox", "docker", "--", "sleep", "1000"]);
+    eventually("the agent's start", || {
+        !project.runs().is_empty() && project.events_text().contains("sandbox_started")
+    });
+    run.signal(Signal::KILL);
+    run.finish().expect(137).done();
+    let told = project.ringfence(&["clean", "--json"]).ok().json();
+    let removed = &told["cleaned"]["removed"];
+    // Containers that have ended may be gone by themselves; networks and mounts are not.
+    assert!(removed["networks"].as_u64().is_some_and(|number| number > 0), "{told}");
+    assert!(removed["mounts"].as_u64().is_some_and(|number| number > 0), "{told}");
+    assert_eq!((&told["cleaned"]["runs"], &removed["folders"]), (&1.into(), &1.into()), "{told}");
+    assert_eq!(engine.left(), Vec::<String>::new());
+    let again = project.ringfence(&["clean"]).ok().stderr;
+    assert!(again.contains("nothing was left behind"), "{again}");
+}
+
 /// The words with which every process of this machine was started.
 fn argument_lists() -> String {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();

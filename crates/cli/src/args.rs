@@ -77,10 +77,20 @@ pub(crate) enum Command {
     /// Keys for the endpoint that answers approvals elsewhere
     Webhook(commands::webhook::Webhook),
     /// List the runs that are alive
+    ///
+    /// A row a run: its id, its kind (run, ask, serve), its supervisor's process, its sandbox and what that is
+    /// worth, its folder, its command. `ENFORCED` stands there once the sandbox was probed and let nothing
+    /// out; before that the sandbox's name does. `stop`, `logs` and `report` take the id or its beginning.
     Ps(Ps),
     /// Stop a run and wait until its evidence is sealed
+    ///
+    /// Who asked is on record before the agent is ended. The agent is asked first, and killed after five
+    /// seconds; a second `stop` kills it at once.
     Stop(Stop),
     /// Show what a run records, line by line, also while it goes on
+    ///
+    /// With --follow it ends when the run's evidence is sealed; where a run ends without a seal, it says so.
+    /// What it shows is not checked: `ringfence audit verify` does that.
     Logs(Logs),
     /// Show what happened in a run, from its record
     Report(Report),
@@ -91,7 +101,10 @@ pub(crate) enum Command {
     /// Your own folders of skills and the like, for every project
     Library(commands::library::Library),
     /// Take away what a crash left behind
-    Clean,
+    ///
+    /// Says what it was, by kind. What a live run stands on stays, and so does what is in a container engine
+    /// that does not answer: then it says so. Every run does the same when it starts.
+    Clean(Json),
     /// Sign the lock and the manifest
     Sign(commands::Sign),
     /// Say who signed, if you listed that key, and if the lock holds
@@ -173,7 +186,8 @@ pub(crate) struct Ps {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Stop {
-    /// A run's id, or the beginning of it
+    /// Its id, or as much of its beginning as no other live run has; `ringfence ps` lists them
+    #[arg(value_name = "RUN")]
     pub(crate) run: String,
 }
 
@@ -244,6 +258,7 @@ impl Args {
     pub(crate) fn json(&self) -> bool {
         match &self.command {
             Command::Validate(Json { json })
+            | Command::Clean(Json { json })
             | Command::Show(Show { json, .. })
             | Command::Lock(Lock { json, .. })
             | Command::Trust(commands::trust::Trust { json, .. })

@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Done {
         Command::Audit(audit) => audit::run(audit),
         Command::Store(store) => store::run(store),
         Command::Library(library) => library::run(args, library),
-        Command::Clean => clean::run(),
+        Command::Clean(json) => clean::run(json),
         Command::Sign(sign) => sign::run(args, sign),
         Command::Verify(verify) => verify::run(args, verify),
         Command::Publisher(publisher) => publisher::run(publisher),
@@ -108,12 +108,20 @@ fn home() -> Result<PathBuf, Failure> {
     }
 }
 
-/// The run that a person means: an id, its beginning, or `last`.
-fn find(home: &Path, run: &str) -> Result<RunId, Failure> {
+/// The run that a person means: an id, its beginning, or `last`. `command` is what they typed before it.
+fn find(home: &Path, run: &str, command: &str) -> Result<RunId, Failure> {
     if run == "last" {
         return last(ringfence_record::list_runs(home)?).map(|info| info.run);
     }
-    Ok(ringfence_record::find_run(home, run)?)
+    ringfence_record::find_run(home, run).map_err(|error| match &error {
+        ringfence_record::Error::Ambiguous { runs, .. } => {
+            let next =
+                runs.last().map(|run| format!("ringfence {command} {}", run.short_among(runs)));
+            let failure = Failure::from(error);
+            next.into_iter().fold(failure, Failure::next)
+        }
+        _ => error.into(),
+    })
 }
 
 /// The run that began last.

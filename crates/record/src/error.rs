@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::RunId;
+
 /// Why evidence could not be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -41,7 +43,15 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// No run has this id or prefix, or more than one has.
+    /// No run has this id or prefix.
     #[error("{0}")]
     NoSuchRun(String),
+    /// Several runs' ids begin so: more of the id is needed.
+    #[error("{}", crate::read::several(.prefix, .runs.iter().map(RunId::to_string)))]
+    Ambiguous {
+        /// What was given.
+        prefix: String,
+        /// All of them, sorted.
+        runs: Vec<RunId>,
+    },
 }

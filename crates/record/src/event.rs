@@ -78,10 +78,12 @@ pub enum Event {
         project: String,
         /// Consent digest of the bundle.
         consent: String,
-        /// Backend's name.
+        /// Name of the backend that was chosen.
         backend: String,
-        /// Mode label, from what was probed.
-        mode: String,
+        /// Mode label of a session that has no sandbox of its own. Every other one has it from
+        /// [`Event::SandboxStarted`], once it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<String>,
         /// The command's program and arguments.
         command: Vec<String>,
         /// Digest of the ruleset.
@@ -119,6 +121,10 @@ pub enum Event {
     SandboxStarted {
         /// `agent` or a server's name.
         principal: String,
+        /// Mode label, for example `NATIVE / ENFORCED`: its probe has passed. `HOST / ADVISORY` has no wall
+        /// that could be probed. Records from before it was said here do not have it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<String>,
     },
     /// A connection was judged.
     EgressDecided {

@@ -23,7 +23,10 @@ pub use error::Error;
 pub use event::{Attempt, Event, Kind, Outcome, Step};
 pub use machine::MachineLog;
 pub use paths::{machine_file, run_file};
-pub use read::{Entries, Entry, RunInfo, find_run, list_runs, read_machine, read_run};
+pub use read::{
+    Entries, Entry, RunInfo, find_run, is_recording, is_sealed, list_runs, read_machine, read_run,
+    several, wait_recorded,
+};
 pub use recorder::{Receipt, Recorder, Seal};
 pub use ringfence_identity::prepare_home;
 pub use run_id::RunId;

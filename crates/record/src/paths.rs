@@ -49,6 +49,19 @@ pub(crate) fn open(path: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
+/// Waits until no recorder holds this file.
+pub(crate) fn wait_free(file: &File) -> std::io::Result<()> {
+    loop {
+        match fs::flock(file, FlockOperation::LockShared) {
+            Err(Errno::INTR) => {}
+            taken => {
+                taken?;
+                return Ok(fs::flock(file, FlockOperation::Unlock)?);
+            }
+        }
+    }
+}
+
 /// Whether a recorder holds this file now.
 pub(crate) fn is_held(file: &File) -> std::io::Result<bool> {
     match fs::flock(file, FlockOperation::NonBlockingLockShared) {

@@ -66,6 +66,10 @@ pub struct RunInfo {
     pub project: Option<String>,
     /// Program and arguments.
     pub command: Vec<String>,
+    /// Name of the backend that was chosen, once the run has started.
+    pub backend: Option<String>,
+    /// Mode label: once the probe has passed and the agent was released.
+    pub mode: Option<String>,
 }
 
 /// Reads a run's events.
@@ -83,6 +87,38 @@ pub fn read_run(home: &Path, run: &RunId) -> Result<Entries, Error> {
     }
 }
 
+/// Whether a recorder is at work on this run now. Once it is not, nothing is added to the record any more.
+///
+/// # Errors
+/// [`Error::Read`].
+pub fn is_recording(home: &Path, run: &RunId) -> Result<bool, Error> {
+    let path = paths::run_file(home, run);
+    paths::is_held(&paths::open(&path)?).map_err(|source| Error::Read { path, source })
+}
+
+/// Waits until no recorder is at work on this run: its record is sealed, has failed, or was cut off.
+///
+/// # Errors
+/// [`Error::Read`].
+pub fn wait_recorded(home: &Path, run: &RunId) -> Result<(), Error> {
+    let path = paths::run_file(home, run);
+    let file = paths::open(&path)?;
+    paths::wait_free(&file).map_err(|source| Error::Read { path, source })
+}
+
+/// Whether the machine log has this run's seal. Only [`crate::verify`] says whether it holds.
+///
+/// # Errors
+/// [`Error::Read`], [`Error::Damaged`].
+pub fn is_sealed(home: &Path, run: &RunId) -> Result<bool, Error> {
+    for entry in read_machine(home)?.into_iter().flatten() {
+        if matches!(entry?.event, Event::RunSealed { run: sealed, .. } if sealed == *run) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Reads the machine log's events; none when there is no log yet.
 ///
 /// # Errors
@@ -96,21 +132,38 @@ pub fn read_machine(home: &Path) -> Result<Option<Entries>, Error> {
     }
 }
 
+/// What was typed, as it can be shown.
+fn shown(prefix: &str) -> String {
+    prefix.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+/// How many runs are named where several are meant.
+const NAMED: usize = 20;
+
+/// That several runs' ids begin so: the newest of them, a line each.
+pub fn several(prefix: &str, lines: impl ExactSizeIterator<Item = String>) -> String {
+    let (all, shown) = (lines.len(), shown(prefix));
+    let mut text = format!("`{shown}` begins the ids of {all} runs; give more of one:");
+    if let Some(more) = all.checked_sub(NAMED).filter(|more| *more > 0) {
+        text += &format!("\n({more} older ones)");
+    }
+    for line in lines.skip(all.saturating_sub(NAMED)) {
+        text += "\n";
+        text += &line;
+    }
+    text
+}
+
 /// The one run whose id begins so.
 ///
 /// # Errors
-/// [`Error::NoSuchRun`] when none does or several do, [`Error::Read`].
+/// [`Error::NoSuchRun`] when none does, [`Error::Ambiguous`] when several do, [`Error::Read`].
 pub fn find_run(home: &Path, prefix: &str) -> Result<RunId, Error> {
-    let shown: String = prefix.chars().take(80).flat_map(char::escape_debug).collect();
+    let shown = shown(prefix);
     let mut found = run_ids(home)?;
     found.retain(|run| run.as_str().starts_with(prefix));
     if found.len() > 1 {
-        let some: Vec<&str> = found.iter().take(4).map(RunId::as_str).collect();
-        return Err(Error::NoSuchRun(format!(
-            "`{shown}` begins {} runs ({}…); give more of the id",
-            found.len(),
-            some.join(", ")
-        )));
+        return Err(Error::Ambiguous { prefix: prefix.to_owned(), runs: found });
     }
     found.pop().ok_or_else(|| Error::NoSuchRun(format!("no run begins with `{shown}`")))
 }
@@ -152,18 +205,33 @@ fn info(home: &Path, run: RunId) -> RunInfo {
         pid_started: None,
         project: None,
         command: Vec::new(),
+        backend: None,
+        mode: None,
     };
     let Ok(entries) = Entries::open(paths::run_file(home, &info.run)) else { return info };
     info.live = paths::is_held(entries.reader.get_ref()).unwrap_or(false);
     for entry in entries.take(START_LINES).map_while(Result::ok) {
         info.started.get_or_insert(entry.at);
-        if let Event::RunStarted { kind, project, command, pid, pid_started, .. } = entry.event {
-            info.kind = kind;
-            info.project = Some(project);
-            info.command = command;
-            info.pid = Some(pid);
-            info.pid_started = Some(pid_started);
-            break;
+        match entry.event {
+            Event::RunStarted {
+                kind, project, command, pid, pid_started, backend, mode, ..
+            } => {
+                info.kind = kind;
+                info.project = Some(project);
+                info.command = command;
+                info.pid = Some(pid);
+                info.pid_started = Some(pid_started);
+                info.backend = Some(backend);
+                info.mode = mode;
+                if kind != Kind::Run {
+                    break;
+                }
+            }
+            Event::SandboxStarted { principal, mode } if principal == "agent" => {
+                info.mode = mode.or(info.mode);
+                break;
+            }
+            _ => {}
         }
     }
     info

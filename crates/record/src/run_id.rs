@@ -40,6 +40,17 @@ impl RunId {
         )))
     }
 
+    /// As much of the id as tells it from these others, and never less than the day and a digit.
+    #[must_use]
+    pub fn short_among<'a>(&self, others: impl IntoIterator<Item = &'a Self>) -> &str {
+        let same = |other: &Self| {
+            self.0.bytes().zip(other.0.bytes()).take_while(|(one, two)| one == two).count()
+        };
+        let others = others.into_iter().filter(|other| *other != self);
+        let most = others.map(same).max().unwrap_or(0).max(9);
+        self.0.get(..=most).unwrap_or(&self.0)
+    }
+
     /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -69,6 +80,20 @@ impl From<RunId> for String {
 #[cfg(test)]
 mod tests {
     use super::RunId;
+
+    #[test]
+    fn as_much_of_it_as_tells_it_apart() {
+        let ids =
+            ["20260131-235959-0123abcd", "20260131-235959-01239999", "20260131-225959-0123abcd"];
+        let ids = ids.map(|id| RunId::parse(id).unwrap());
+        let short: Vec<_> = ids.iter().map(|id| id.short_among(&ids)).collect();
+        assert_eq!(short, ["20260131-235959-0123a", "20260131-235959-01239", "20260131-22"]);
+        for id in &ids {
+            let begun = |other: &&RunId| other.as_str().starts_with(id.short_among(&ids));
+            assert_eq!(ids.iter().filter(begun).count(), 1);
+        }
+        assert_eq!(ids[0].short_among([]), "20260131-2");
+    }
 
     #[test]
     fn a_fresh_id_parses_and_the_rest_does_not() {

@@ -57,6 +57,9 @@ pub(crate) fn event(n: u64) -> Event {
         1 => {
             Event::EgressClosed { connection: n, sent: 7, received: 9, reason: "closed".to_owned() }
         }
-        _ => Event::SandboxStarted { principal: format!("server {n} \"\u{1f600}\u{202e}\"\n") },
+        _ => Event::SandboxStarted {
+            principal: format!("server {n} \"\u{1f600}\u{202e}\"\n"),
+            mode: None,
+        },
     }
 }

@@ -86,7 +86,7 @@ fn child_on_a_small_disk() {
     let error = loop {
         n += 1;
         let principal = "x".repeat(usize::try_from(n * 37 % 900).unwrap());
-        match recorder.commit_blocking(Event::SandboxStarted { principal }) {
+        match recorder.commit_blocking(Event::SandboxStarted { principal, mode: None }) {
             Ok(receipt) => assert!(receipt.seq() < 100_000, "the disk is small"),
             Err(error) => break error,
         }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::execute::{EndedBy, runtime};
+use crate::live::record_stop;
 use crate::plan::Request;
 use crate::proxy::Way;
 use crate::session::{Session, alone};
@@ -97,8 +98,7 @@ impl Inquiry {
     /// [`Error::NotAsked`] names every server that gave no answer; [`Error::Stopped`]; and what keeps
     /// a run from starting.
     pub fn ask(&self) -> Result<Asked, Error> {
-        let mode = format!("{} / ENFORCED, no agent", self.plan.backend.name().to_uppercase());
-        let session = Session::open(&self.plan, Kind::Ask, mode)?;
+        let session = Session::open(&self.plan, Kind::Ask, None)?;
         let runtime = runtime()?;
         let outcome = runtime.block_on(self.contained(&session));
         runtime.shutdown_timeout(std::time::Duration::from_secs(2));
@@ -133,7 +133,9 @@ impl Inquiry {
         };
         let ended = tokio::select! {
             () = all => Ok(()),
-            _ = signals.next() => Err(Error::Stopped),
+            _ = signals.next() => {
+                Err(record_stop(&session.recorder).await.err().unwrap_or(Error::Stopped))
+            }
         };
         asking.shutdown().await;
         gateway.close().await;

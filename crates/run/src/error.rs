@@ -224,7 +224,9 @@ impl Error {
                 | ringfence_secrets::Error::NoValue(_),
             )
             | Self::Record(
-                ringfence_record::Error::NoSuchRun(_) | ringfence_record::Error::Folder(_),
+                ringfence_record::Error::NoSuchRun(_)
+                | ringfence_record::Error::Ambiguous { .. }
+                | ringfence_record::Error::Folder(_),
             )
             | Self::Trust(ringfence_trust::Error::Record(ringfence_record::Error::Folder(_)))
             | Self::Policy(
@@ -340,7 +342,7 @@ impl Error {
             Self::NotAsked { .. } => "ringfence report last",
             Self::Tokens { .. } => "ringfence gateway token list",
             Self::Listen { .. } => "ringfence gateway serve --help",
-            Self::Record(Record::NoSuchRun(_)) => "ringfence ps --all",
+            Self::Record(Record::NoSuchRun(_) | Record::Ambiguous { .. }) => "ringfence ps --all",
             Self::Record(Record::Damaged { .. })
             | Self::Trust(Trust::Record(Record::Damaged { .. })) => "ringfence audit verify",
             _ => return None,

@@ -115,7 +115,7 @@ impl Ended {
 /// # Errors
 /// [`Error`] when the run could not start, or its evidence could not be written.
 pub fn execute(plan: &Plan, ask: Ask, progress: &dyn Progress) -> Result<Finished, Error> {
-    let session = Session::open(plan, Kind::Run, mode(plan))?;
+    let session = Session::open(plan, Kind::Run, None)?;
     progress.begun(&session.run, plan);
     let runtime = runtime()?;
     let mut outcome =
@@ -171,27 +171,33 @@ fn built(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtim
         .map_err(|source| Error::Io { path: PathBuf::from("(runtime)"), source })
 }
 
-/// What the mode is called once the probe has passed.
-fn mode(plan: &Plan) -> String {
-    plan.backend.mode()
+/// What a sweep came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Cleaned {
+    /// Crashed runs of which nothing is left now.
+    pub runs: usize,
+    /// What was taken away of them, by kind.
+    pub removed: ringfence_sandbox::Swept,
+    /// Crashed runs of which something is left: an engine does not answer, or a live run stands on it.
+    pub left: usize,
 }
 
-/// Puts back what crashed runs left, as far as no live run stands on it. Says after how many of them
-/// nothing is left.
+/// Puts back what crashed runs left, as far as no live run stands on it.
 ///
 /// # Errors
 /// [`Error`] when something cannot be put back.
-pub fn sweep(home: &Path) -> Result<usize, Error> {
+pub fn sweep(home: &Path) -> Result<Cleaned, Error> {
     let dead = live::dead(home)?;
-    let mut swept = 0;
+    let mut cleaned = Cleaned::default();
     for (live, file) in &dead {
         let folder = run_dir(home, &live.run);
         proxy::sweep(&folder);
-        ringfence_sandbox::sweep_after_crash(&folder)?;
+        cleaned.removed += ringfence_sandbox::sweep_after_crash(&folder)?;
         if ringfence_sandbox::has_left(&folder) {
+            cleaned.left += 1;
             continue;
         }
-        swept += 1;
+        cleaned.runs += 1;
         live::forget(file);
         match std::fs::remove_file(file) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -200,7 +206,7 @@ pub fn sweep(home: &Path) -> Result<usize, Error> {
             _ => {}
         }
     }
-    Ok(swept)
+    Ok(cleaned)
 }
 
 /// A run's folder.
@@ -293,8 +299,13 @@ async fn contained(
         if plan.backend != Backend::Host {
             probed(recorder, "agent", found)?;
         }
-        let _ = recorder.commit(Event::SandboxStarted { principal: "agent".into() }).await?;
+        // Known from here on.
+        let mode = plan.backend.mode();
+        let started = Event::SandboxStarted { principal: "agent".into(), mode: Some(mode.clone()) };
+        let _ = recorder.commit(started).await?;
+        live::tell_mode(&plan.home, run, &mode);
         if let Some(signal) = signals.pending() {
+            live::record_stop(recorder).await?;
             return Ok(Ended {
                 exit: Some(Exit::Signal(signal)),
                 by: EndedBy::Stopped,
@@ -305,7 +316,7 @@ async fn contained(
         if plan.is_proven() {
             plan.prove(&Who::Agent, &plan.program)?;
         }
-        progress.released(&mode(plan));
+        progress.released(&mode);
         begun.begin();
         exits.go().await?;
         let mut running = prepared.release().await?;

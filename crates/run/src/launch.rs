@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::execute::{base_spec, probed, run_dir};
-use crate::plan::{PROXY_PORT, Program};
+use crate::plan::{Backend, PROXY_PORT, Program};
 use crate::proxy::Way;
 use crate::stderr::{self, Mouth};
 use crate::supervise::{LOOK, Watched};
@@ -369,9 +369,11 @@ impl Work {
         // Whatever goes wrong below takes the proxy with it.
         let end = EndProxy(end);
         probed(&self.recorder, server.as_str(), prepared.probe())?;
-        let _ = self
-            .recorder
-            .commit_blocking(Event::SandboxStarted { principal: server.to_string() })?;
+        let _ = self.recorder.commit_blocking(Event::SandboxStarted {
+            principal: server.to_string(),
+            // A server's sandbox is a native one, whatever the agent's is.
+            mode: Some(Backend::Native.mode()),
+        })?;
         let program = program(&self.plan, server).map_err(Error::Backend)?;
         self.plan.prove(&Who::Server(server.to_string()), program)?;
         begun.begin();

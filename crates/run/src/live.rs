@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use ringfence_record::{Kind, RunId};
+use ringfence_record::{Event, Kind, Recorder, RunId};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,9 @@ pub struct Live {
     pub project: PathBuf,
     /// Backend's name.
     pub backend: String,
+    /// Mode label, once it is known: the probe has passed, or there is nothing to probe.
+    #[serde(default)]
+    pub mode: Option<String>,
     /// Program and arguments.
     pub command: Vec<String>,
     /// How many clients it serves now, where it serves some.
@@ -73,15 +76,26 @@ fn folder(home: &Path) -> PathBuf {
 const LIVE: &str = "json";
 /// The extension of what changes while it lives: the number of its clients.
 const NOW: &str = "now";
+/// The extension of its mode label, once that is known.
+const MODE: &str = "mode";
 
 /// Says how many clients a run serves now. Only `ps` reads it: where it cannot be written, it is not
 /// said.
 pub(crate) fn tell(home: &Path, run: &RunId, connections: u64) {
-    let file = folder(home).join(format!("{run}.{NOW}"));
-    let new = file.with_extension("now.new");
+    say(home, run, NOW, &connections.to_string());
+}
+
+/// Says what a run's mode is, now that it is known. As [`tell`].
+pub(crate) fn tell_mode(home: &Path, run: &RunId, mode: &str) {
+    say(home, run, MODE, mode);
+}
+
+fn say(home: &Path, run: &RunId, what: &str, text: &str) {
+    let file = folder(home).join(format!("{run}.{what}"));
+    let new = file.with_extension(format!("{what}.new"));
     let mut options = OpenOptions::new();
     let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&new);
-    let written = opened.and_then(|mut file| file.write_all(connections.to_string().as_bytes()));
+    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
     if written.and_then(|()| std::fs::rename(&new, &file)).is_err() {
         let _ = std::fs::remove_file(&new);
     }
@@ -93,11 +107,13 @@ pub(crate) fn tell(home: &Path, run: &RunId, connections: u64) {
 
 /// Takes away what was said of a run that is dead, but for its file itself.
 pub(crate) fn forget(file: &Path) {
-    let _ = std::fs::remove_file(file.with_extension(NOW));
+    for what in [NOW, MODE] {
+        let _ = std::fs::remove_file(file.with_extension(what));
+    }
 }
 
-fn told(file: &Path) -> Option<u64> {
-    std::fs::read_to_string(file.with_extension(NOW)).ok()?.parse().ok()
+fn told(file: &Path, what: &str) -> Option<String> {
+    std::fs::read_to_string(file.with_extension(what)).ok()
 }
 
 /// Announces a run.
@@ -159,7 +175,8 @@ fn entries(home: &Path) -> Result<Vec<Entry>, Error> {
             continue;
         }
         if let Ok(mut live) = serde_json::from_str::<Live>(&text) {
-            live.connections = told(&file);
+            live.connections = told(&file, NOW).and_then(|number| number.parse().ok());
+            live.mode = told(&file, MODE).or(live.mode);
             entries.push(Entry { live, file, alive });
         }
     }
@@ -176,11 +193,24 @@ pub(crate) fn started_at(pid: u32) -> Option<u64> {
 /// In a run's folder: who asked for its stop.
 const STOP: &str = "stop";
 
-/// Who asked for the stop of a run, if somebody did by [`stop`].
+/// Who asked for the stop of a run, if somebody did by [`stop`]; told once.
 pub(crate) fn stop_asked(run_dir: &Path) -> Option<String> {
     let text = std::fs::read_to_string(run_dir.join(STOP)).ok()?;
     let _ = std::fs::remove_file(run_dir.join(STOP));
     Some(text.chars().take(100).collect())
+}
+
+/// Records who asked for the stop of this run by [`stop`]; it is durable when this returns, so that what is
+/// ended next has its reason in the record, whatever becomes of the supervisor. Nothing where nobody did:
+/// a signal alone does not say who sent it.
+///
+/// # Errors
+/// As [`Recorder::commit`].
+pub(crate) async fn record_stop(recorder: &Recorder) -> Result<(), Error> {
+    if let Some(by) = recorder.path().parent().and_then(stop_asked) {
+        let _ = recorder.commit(Event::StopRequested { by }).await?;
+    }
+    Ok(())
 }
 
 /// Asks a run to stop and waits until its evidence is sealed and its lease is gone.
@@ -216,7 +246,31 @@ pub fn stop(home: &Path, live: &Live) -> Result<(), Error> {
                 .map_err(|e| io(e.into()))?;
         }
     }
-    flock(&held, FlockOperation::LockShared).map_err(|e| io(e.into()))
+    wait_free(&held).map_err(io)
+}
+
+/// Waits until a run is over: its supervisor is gone, or has let go of it. At once when it is.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn wait_over(home: &Path, run: &RunId) -> Result<(), Error> {
+    let file = folder(home).join(format!("{run}.json"));
+    match File::open(&file).and_then(|held| wait_free(&held)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Io { path: file, source: e })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Waits for a lease to end. Its lock goes with `held`.
+fn wait_free(held: &File) -> std::io::Result<()> {
+    loop {
+        match flock(held, FlockOperation::LockShared) {
+            Err(rustix::io::Errno::INTR) => {}
+            taken => return Ok(taken?),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -228,6 +282,7 @@ mod tests {
         Live {
             run: serde_json::from_value::<RunId>(run.into()).unwrap(),
             kind: ringfence_record::Kind::Run,
+            mode: None,
             connections: None,
             pid,
             pid_started: started_at(pid).unwrap_or(0),
@@ -247,6 +302,9 @@ mod tests {
             super::tell(home.path(), &me.run, connections);
             assert_eq!(list(home.path()).unwrap()[0].connections, Some(connections));
         }
+        assert_eq!(list(home.path()).unwrap()[0].mode, None);
+        super::tell_mode(home.path(), &me.run, "NATIVE / ENFORCED");
+        assert_eq!(list(home.path()).unwrap()[0].mode.as_deref(), Some("NATIVE / ENFORCED"));
         drop(lease);
         assert_eq!(std::fs::read_dir(home.path().join("live")).unwrap().count(), 0);
     }

@@ -30,8 +30,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Clears away what crashed runs left, opens the record and announces the run.
-    pub(crate) fn open(plan: &Plan, kind: Kind, mode: String) -> Result<Self, Error> {
+    /// Clears away what crashed runs left, opens the record and announces the run. `mode` is the label of
+    /// a session that has no sandbox of its own; of any other it is known once the probe has passed.
+    pub(crate) fn open(plan: &Plan, kind: Kind, mode: Option<&str>) -> Result<Self, Error> {
         more_descriptors();
         let machine = MachineLog::open(&plan.home, Signer::machine(&plan.home)?)?;
         sweep(&plan.home)?;
@@ -51,6 +52,7 @@ impl Session {
                 project: plan.project().to_owned(),
                 backend: plan.backend.name().into(),
                 command: plan.program.args.clone(),
+                mode: mode.map(str::to_owned),
                 connections: None,
             },
         )?;
@@ -60,7 +62,7 @@ impl Session {
             project: plan.project().display().to_string(),
             consent: plan.bundle.consent().to_string(),
             backend: plan.backend.name().into(),
-            mode,
+            mode: mode.map(str::to_owned),
             command: plan.program.args.clone(),
             ruleset: plan.ruleset.digest(),
             pid,
@@ -87,9 +89,9 @@ impl Session {
                 detail: Some(error.to_string()),
             },
         };
-        let asked = live::stop_asked(&run_dir(&home, &run)).map(|by| Event::StopRequested { by });
+        // Whoever asks for a stop from now on is late: nothing ends by it.
+        let _ = live::stop_asked(&run_dir(&home, &run));
         // A record that failed says so itself; the first error is the one to show.
-        let _ = asked.map(|event| recorder.note(event));
         let closed = recorder.commit_blocking(ended).and_then(|_| recorder.seal(&machine));
         // The servers' sandboxes are gone by now, and with them what stood on the agent's
         // placeholders; another run may still do.

@@ -11,6 +11,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::execute::{EndedBy, runtime};
+use crate::live::record_stop;
 use crate::plan::Request;
 use crate::proxy::Way;
 use crate::session::{Session, alone};
@@ -42,8 +43,7 @@ pub fn login(request: &Request, signing: Signing) -> Result<SignIn, Error> {
     let words = ["ringfence", "login", &signing.server].map(str::to_owned).to_vec();
     let plan = Plan::without_agent(request, words)?;
     let server = declared(&plan.manifest().servers, &signing.server)?;
-    let mode = format!("{} / ENFORCED, no agent", plan.backend.name().to_uppercase());
-    let session = Session::open(&plan, Kind::Ask, mode)?;
+    let session = Session::open(&plan, Kind::Ask, None)?;
     let runtime = runtime()?;
     let outcome = runtime.block_on(contained(&plan, &session, server, signing));
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
@@ -82,7 +82,9 @@ async fn contained(
         done = Gateway::sign_in(parts, login) => {
             done.map_err(|error| Error::Login { server: server.to_string(), error })
         }
-        _ = signals.next() => Err(Error::StoppedLogin),
+        _ = signals.next() => {
+            Err(record_stop(&session.recorder).await.err().unwrap_or(Error::StoppedLogin))
+        }
     }
 }
 

@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn the_probe_is_one_row_a_kind() {
-        let start = |p: &str| Event::SandboxStarted { principal: p.into() };
+        let start = |p: &str| Event::SandboxStarted { principal: p.into(), mode: None };
         let events = [
             probe("connect 1.1.1.1:443"),
             probe("create a file in /usr"),

@@ -12,12 +12,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use crate::execute::{Ended, EndedBy};
-use crate::{Error, Plan};
+use crate::{Error, Plan, live};
 
 /// How often watched limits are looked at.
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
 /// How long an agent has to end by itself after it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the end of an agent that is dead takes to reach us, at most.
+const ENDED_ALREADY: Duration = Duration::from_millis(20);
 /// How long an agent has to read the last reply, before a run that the gateway ended is killed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Bytes that a run's record may have. Everything that is refused is recorded, so that an agent can
@@ -91,6 +93,8 @@ pub(crate) async fn supervise(
     let watched = Watched::new(&plan.limits, running);
     loop {
         tokio::select! {
+            // In this order: an agent that has ended by itself was not stopped.
+            biased;
             exit = running.wait() => {
                 let exit = exit?;
                 return match running.limit() {
@@ -113,7 +117,13 @@ pub(crate) async fn supervise(
                 }
             }
             signal = signals.next() => {
+                // One that ended before the request was heard ended by itself; its end may be on its
+                // way to us.
+                if !asked && let Ok(exit) = timeout(ENDED_ALREADY, running.wait()).await {
+                    return Ok(ended(exit?, false));
+                }
                 if asked {
+                    live::record_stop(recorder).await?;
                     running.kill();
                 }
                 asked = true;
@@ -125,6 +135,7 @@ pub(crate) async fn supervise(
                     // not hear of it.
                     running.signal(SIGCONT);
                 } else {
+                    live::record_stop(recorder).await?;
                     running.signal(signal);
                     kill_at = Instant::now() + GRACE;
                 }

@@ -22,4 +22,4 @@ pub fn dies_with_us(command: &mut std::process::Command) {
 }
 
 pub use spec::{Exit, Keeper, Limits, Missing, Mount, Probe, Rule, Spec, Streams, Usage};
-pub use sweep::{has_left, sweep, sweep_after_crash};
+pub use sweep::{Swept, has_left, sweep, sweep_after_crash};

@@ -58,7 +58,10 @@ impl Home {
 
     /// `asked`, or how it was answered, in order.
     pub(crate) async fn told(&self) -> Vec<String> {
-        let _ = self.recorder.commit(Event::SandboxStarted { principal: "end".into() }).await;
+        let _ = self
+            .recorder
+            .commit(Event::SandboxStarted { principal: "end".into(), mode: None })
+            .await;
         let entries = read_run(self.path(), &self.run).unwrap();
         entries
             .filter_map(|entry| match entry.unwrap().event {

@@ -18,7 +18,8 @@ pub(crate) fn run(audit: &Audit) -> Done {
 
 fn verify(options: &Verify) -> Done {
     let home = home()?;
-    let run = options.run.as_deref().map(|run| find(&home, run)).transpose()?;
+    let run =
+        options.run.as_deref().map(|run| find(&home, run, "audit verify --run")).transpose()?;
     let did = options.did.as_deref().map(Did::parse).transpose()?;
     let report = ringfence_record::verify(&home, &VerifyOptions { run, did })?;
     if options.json {

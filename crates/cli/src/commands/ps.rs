@@ -21,41 +21,66 @@ pub(crate) fn run(ps: &Ps) -> Done {
         return Ok(ExitCode::SUCCESS);
     }
     let leases = ringfence_run::leases(&home)?;
+    let any = if ps.all { !all.is_empty() } else { !live.is_empty() };
+    if any {
+        let state = if ps.all { "STATE" } else { "PID" };
+        out::data(&columns(["RUN", "KIND", state, "SANDBOX", "PROJECT", "COMMAND"]));
+    }
+    for run in &all {
+        let state = if run.live { "live" } else { "over" };
+        let project = run.project.as_deref().unwrap_or("?");
+        let sandbox = sandbox(run.kind, run.backend.as_deref(), run.mode.as_deref());
+        out::data(&row(&run.run, run.kind, state, &sandbox, project, &run.command));
+    }
     if ps.all {
-        for run in &all {
-            let state = if run.live { "live" } else { "over" };
-            let project = run.project.as_deref();
-            out::data(&row(&run.run, run.kind, state, project, &run.command, ""));
+        if !any {
+            out::say("no run yet on this machine; next: ringfence run");
         }
-    } else {
-        for run in &live {
-            let project = run.project.to_string_lossy();
-            let clients = run.connections.map(|number| format!("  ({number} connected)"));
-            let clients = clients.unwrap_or_default();
-            let pid = run.pid.to_string();
-            out::data(&row(&run.run, run.kind, &pid, Some(&project), &run.command, &clients));
-            for lease in leases.iter().filter(|lease| lease.run == run.run) {
-                let (toolset, holder) = (escaped(&lease.toolset), escaped(&lease.holder));
-                let task = escaped(&lease.task);
-                out::data(&format!("  lease of toolset {toolset} by {holder}: {task}"));
-            }
-        }
-        if live.is_empty() {
-            out::say("no run is alive; `ringfence ps --all` lists the finished ones");
+        return Ok(ExitCode::SUCCESS);
+    }
+    for run in &live {
+        let project = run.project.to_string_lossy();
+        let clients = run.connections.map(|number| format!("  ({number} connected)"));
+        let sandbox = sandbox(run.kind, Some(&run.backend), run.mode.as_deref());
+        let pid = run.pid.to_string();
+        let row = row(&run.run, run.kind, &pid, &sandbox, &project, &run.command);
+        out::data(&format!("{row}{}", clients.unwrap_or_default()));
+        for lease in leases.iter().filter(|lease| lease.run == run.run) {
+            let (toolset, holder) = (escaped(&lease.toolset), escaped(&lease.holder));
+            let task = escaped(&lease.task);
+            out::data(&format!("  lease of toolset {toolset} by {holder}: {task}"));
         }
     }
+    if !any {
+        out::say("no run is alive; `ringfence ps --all` lists the finished ones");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The mode label where it is known; else what was chosen, in small letters.
+fn sandbox(kind: Kind, backend: Option<&str>, mode: Option<&str>) -> String {
+    match (kind, mode, backend) {
+        // The rest of the label is what the kind of the run says already.
+        (Kind::Serve, Some(mode), _) => mode.split(" / ").next().unwrap_or(mode).to_owned(),
+        (_, Some(mode), _) => mode.to_owned(),
+        (Kind::Run, None, Some(backend)) => format!("{backend}, not released"),
+        (_, None, Some(backend)) => format!("{backend}, no agent"),
+        (_, None, None) => "?".to_owned(),
+    }
 }
 
 fn row(
     run: &RunId,
     kind: Kind,
     state: &str,
-    project: Option<&str>,
+    sandbox: &str,
+    project: &str,
     command: &[String],
-    more: &str,
 ) -> String {
-    let (kind, command) = (kind.word(), command.join(" "));
-    let project = escaped(project.unwrap_or("?"));
-    format!("{run}  {kind:<5}  {state:>7}  {project}  {}{more}", escaped(&command))
+    let (project, command) = (escaped(project), escaped(&command.join(" ")));
+    columns([run.as_str(), kind.word(), state, &escaped(sandbox), &project, &command])
+}
+
+fn columns([run, kind, state, sandbox, project, command]: [&str; 6]) -> String {
+    format!("{run:<24}  {kind:<5}  {state:>7}  {sandbox:<20}  {project}  {command}")
 }

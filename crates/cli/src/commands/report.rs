@@ -16,7 +16,7 @@ pub(crate) fn run(args: &Args, report: &Report) -> Done {
     let home = home()?;
     let run = match report.run.as_str() {
         "last" => last_here(&home, args.project())?,
-        run => find(&home, run)?,
+        run => find(&home, run, "report")?,
     };
     // Asked first: a run that ends meanwhile has its end in what is read then.
     let live = ringfence_run::list(&home)?.iter().any(|live| live.run == run);
@@ -80,9 +80,11 @@ pub(super) fn no_end(live: bool) -> &'static str {
 /// The events that frame a run; what happened within it are the rows.
 pub(super) fn words(event: &Event) -> Option<String> {
     Some(match event {
-        Event::RunStarted { kind, project, mode, command, .. } => {
+        Event::RunStarted { kind, project, mode, backend, command, .. } => {
             let kind = if *kind == Kind::Run { "" } else { kind.word() };
             let kind = if kind.is_empty() { String::new() } else { format!(" ({kind})") };
+            let sandbox = || format!("sandbox {backend}");
+            let mode = mode.clone().unwrap_or_else(sandbox);
             format!("started{kind} {} in {project}, {mode}", command.join(" "))
         }
         Event::SandboxImage { principal, image, digest, runtime, engine, .. } => {
@@ -90,7 +92,10 @@ pub(super) fn words(event: &Event) -> Option<String> {
                 "sandbox of {principal}: image {image} ({digest}), {runtime}, Docker Engine {engine}"
             )
         }
-        Event::SandboxStarted { principal } => format!("sandbox of {principal} started"),
+        Event::SandboxStarted { principal, mode } => {
+            let mode = mode.as_ref().map(|mode| format!(", {mode}")).unwrap_or_default();
+            format!("sandbox of {principal} started{mode}")
+        }
         Event::ApprovalAsked { question, server, tool, rule, .. } => {
             format!("question {question}: {server}: {tool}, by {rule}")
         }

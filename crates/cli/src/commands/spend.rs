@@ -54,10 +54,9 @@ pub(crate) fn run(spend: &Spend) -> Done {
         return Err(Failure::user(message).next("ringfence spend --since 2026-11-30"));
     }
     // A run of another host is in the shared database alone.
-    let run = spend
-        .run
-        .as_ref()
-        .map(|run| find(&home, run).map_or_else(|_| run.clone(), |id| id.to_string()));
+    let run = spend.run.as_ref().map(|run| {
+        find(&home, run, "spend --run").map_or_else(|_| run.clone(), |id| id.to_string())
+    });
     let filter = Filter {
         who: spend.did.clone(),
         run,

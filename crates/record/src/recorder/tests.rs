@@ -133,7 +133,7 @@ async fn whoever_waits_for_room_waits_for_the_disk() {
     let file = File::from(std::os::fd::OwnedFd::from(writer));
     let recorder = Recorder::over(file, PathBuf::from("pipe"), &RunId::fresh(), signer).unwrap();
     recorder.room().await;
-    let big = Event::SandboxStarted { principal: "x".repeat(100 << 10) };
+    let big = Event::SandboxStarted { principal: "x".repeat(100 << 10), mode: None };
     recorder.note(big.clone()).unwrap();
     // The writer has begun, and waits with the first group.
     reader.read_exact(&mut [0]).unwrap();
@@ -189,8 +189,10 @@ async fn many_tasks_and_threads_share_one_chain() {
 fn more_waiters_than_the_queue_holds_all_get_through() {
     let home = Home::new();
     let recorder = home.recorder();
-    let big =
-        |n: usize| Event::SandboxStarted { principal: "x".repeat(900 << 10) + &n.to_string() };
+    let big = |n: usize| Event::SandboxStarted {
+        principal: "x".repeat(900 << 10) + &n.to_string(),
+        mode: None,
+    };
     std::thread::scope(|scope| {
         for thread in 0..12 {
             let recorder = recorder.clone();
@@ -199,7 +201,7 @@ fn more_waiters_than_the_queue_holds_all_get_through() {
             });
         }
     });
-    let huge = Event::SandboxStarted { principal: "x".repeat(1 << 20) };
+    let huge = Event::SandboxStarted { principal: "x".repeat(1 << 20), mode: None };
     assert!(matches!(recorder.note(huge), Err(Error::TooLarge(_))));
     recorder.seal(&home.log).unwrap();
     assert!(home.verify().findings.is_empty());

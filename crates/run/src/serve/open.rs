@@ -19,7 +19,7 @@ use super::refused::Refused;
 use super::{Which, Wish, told};
 use crate::execute::EndedBy;
 use crate::launch::{Alive, Launching};
-use crate::live::Book;
+use crate::live::{Book, record_stop};
 use crate::proxy::Way;
 use crate::rooms::Rooms;
 use crate::session::Session;
@@ -99,8 +99,8 @@ impl Open {
     /// database, where the rules want one.
     pub(super) async fn begin(plan: Plan, wish: &Wish) -> Result<Arc<Self>, Error> {
         let opening = spawn_blocking(move || {
-            let mode = "GATEWAY / the client is outside any sandbox".to_owned();
-            Session::open(&plan, Kind::Serve, mode).map(|session| (plan, session))
+            let mode = "GATEWAY / the client is outside any sandbox";
+            Session::open(&plan, Kind::Serve, Some(mode)).map(|session| (plan, session))
         });
         let opened = opening.await.unwrap_or_else(|error| Err(Error::Backend(error.to_string())));
         let (plan, session) = opened?;
@@ -241,6 +241,10 @@ impl Open {
     pub(super) async fn close(&self, drain: Duration, ending: Ending) -> Result<(), Error> {
         let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((session, alive)) = rest else { return Ok(()) };
+        if ending.by == EndedBy::Stopped {
+            // A record that failed says so when it is sealed.
+            let _ = record_stop(&self.recorder).await;
+        }
         self.busy.send_modify(|busy| busy.closing = true);
         let mut busy = self.busy.subscribe();
         if timeout(drain, busy.wait_for(|busy| busy.requests == 0)).await.is_err() {

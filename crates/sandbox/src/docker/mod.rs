@@ -30,7 +30,7 @@ pub use engine::Engine;
 pub use image::Image;
 pub use init::{init_main, is_init};
 pub use prepare::{Prepared, prepare};
-pub(crate) use sweep::{remove, remove_folder};
+pub(crate) use sweep::{FOLDER, remove, remove_folder};
 
 /// The name by which process 1 of the agent's container is started, and known again.
 const INIT_FILE: &str = "/.ringfence-init";

@@ -24,11 +24,11 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// How long an engine has for all of it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Removes a run's containers and networks. Blocks.
+/// Removes a run's containers and networks, and says how many of each. Blocks.
 ///
 /// # Errors
 /// [`Error::Step`]: the engine cannot be reached, or something of the run is left in it.
-pub(crate) fn remove(left: &Contained, after: After) -> Result<()> {
+pub(crate) fn remove(left: &Contained, after: After) -> Result<(usize, usize)> {
     let left = left.clone();
     // A thread of its own: the caller may stand in a runtime already.
     let work = std::thread::spawn(move || {
@@ -46,26 +46,28 @@ pub(crate) fn remove(left: &Contained, after: After) -> Result<()> {
         .unwrap_or_else(|_| Err(Error::Spec("the engine's answers were not understood".into())))
 }
 
-async fn remove_all(left: &Contained, after: After) -> Result<()> {
+async fn remove_all(left: &Contained, after: After) -> Result<(usize, usize)> {
     let docker = open(&local(Some(&left.host))?)?;
     let docker = docker.negotiate_version().await.map_err(failed("reach the engine"))?;
     let mut found = remove_now(&docker, &left.run).await?;
+    let mut all = found;
     if after == After::End {
-        return Ok(());
+        return Ok(all);
     }
     // An engine goes on with what it was asked for, though nobody waits for it any more, and tells
     // nobody when it is done.
     let mut quiet = 0;
     while quiet < QUIET {
         tokio::time::sleep(PAUSE).await;
-        quiet = if found { 0 } else { quiet + 1 };
+        quiet = if found == (0, 0) { quiet + 1 } else { 0 };
         found = remove_now(&docker, &left.run).await?;
+        all = (all.0 + found.0, all.1 + found.1);
     }
-    Ok(())
+    Ok(all)
 }
 
-/// Removes what is there now. Whether something was.
-async fn remove_now(docker: &Docker, run: &str) -> Result<bool> {
+/// Removes what is there now. How many containers and networks that were.
+async fn remove_now(docker: &Docker, run: &str) -> Result<(usize, usize)> {
     let of_run = HashMap::from([("label".to_owned(), vec![format!("{LABEL}={run}")])]);
     let options = ListContainersOptions {
         all: true,
@@ -81,9 +83,9 @@ async fn remove_now(docker: &Docker, run: &str) -> Result<bool> {
     let ids = found.into_iter().filter_map(|network| network.id);
     let removals = ids.map(|id| remove_network(docker, id));
     let networks = futures_util::future::join_all(removals).await;
-    let any = !containers.is_empty() || !networks.is_empty();
+    let found = (containers.len(), networks.len());
     containers.into_iter().chain(networks).collect::<Result<()>>()?;
-    Ok(any)
+    Ok(found)
 }
 
 async fn remove_container(docker: &Docker, id: String) -> Result<()> {
