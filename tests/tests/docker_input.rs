@@ -272,6 +272,54 @@ fn a_granted_path_that_is_exchanged_on_the_way_to_the_engine_is_not_what_was_gra
 }
 
 #[test]
+fn a_denied_file_whose_folder_is_exchanged_on_the_way_to_the_engine_is_not_read() {
+    each_user(|who| {
+        let net = TestNet::new(who, &[]);
+        let mut project = Project::new(who);
+        let engine = Wall::Docker.around(&mut project, &net).expect("it has one");
+        project.file("keys/secret.txt", "the secret");
+        project.file("keys/plain.txt", "plain");
+        project.manifest(&files("read = [\"**\"]\ndeny = [\"keys/secret.txt\"]"));
+        project.lock();
+        project.trust();
+        let all = ["sh", "-c", "cat keys/plain.txt */secret.txt; true"];
+        let output = project.run(&all).ok();
+        assert_eq!(output.stdout, "plain", "the control: it is denied");
+        // Another run with the project, or whoever else may write it, puts a decoy in its place.
+        for link in [false, true] {
+            let (path, once) = (project.path(), AtomicBool::new(false));
+            let between = Between::new(&engine.host(), &[], move |asked| {
+                let now = asked.contains("/containers/create") && asked.contains("-agent");
+                if now && !once.swap(true, Ordering::SeqCst) {
+                    fs::rename(path.join("keys"), path.join("gone")).expect("our own");
+                    let decoy = if link { "decoy" } else { "keys" };
+                    fs::create_dir(path.join(decoy)).expect("our own");
+                    for name in ["secret.txt", "plain.txt"] {
+                        fs::write(path.join(decoy).join(name), "decoy").expect("our own");
+                    }
+                    who.own(&path.join(decoy));
+                    if link {
+                        symlink("decoy", path.join("keys")).expect("our own");
+                    }
+                }
+            });
+            project.env("DOCKER_HOST", &between.host());
+            let output = project.run(&all);
+            assert!(!output.stdout.contains("the secret"), "{link}: it was read");
+            assert_eq!((output.status, output.stdout.as_str()), (255, ""), "{}", output.stderr);
+            assert!(!output.stderr.contains("ENFORCED"), "{}", output.stderr);
+            assert!(
+                project.path().join("gone/secret.txt").exists(),
+                "the control: it was exchanged"
+            );
+            let undo = "rm -r keys; mv gone keys; rm -rf decoy";
+            project.shell(&["sh", "-c", undo]).ok().done();
+        }
+        assert_eq!(engine.left(), Vec::<String>::new());
+    });
+}
+
+#[test]
 fn a_program_of_the_project_is_held_to_what_was_shown() {
     each_wall(&[11], |who, wall| {
         let net = TestNet::new(who, &[]);

@@ -25,7 +25,7 @@ fn style() -> Result {
 }
 
 /// Everything but the cases that have an engine and no other sandbox to run on.
-const WITHOUT_ENGINE: &str = "not test(/^(engine::|docker::(a_container|killed)|docker_ends::|docker_input::(what|limits|a_granted|a_name|an_engine_that_made))/)";
+const WITHOUT_ENGINE: &str = "not test(/^(engine::|docker::(a_container|killed)|docker_ends::|docker_input::(what|limits|a_granted|a_denied|a_name|an_engine_that_made))/)";
 
 /// Installs what is missing, then checks everything. Ends with the summary line of nextest.
 pub(crate) fn full(rest: &[String]) -> Result {

@@ -19,7 +19,10 @@ pub(super) async fn peer(docker: &Docker, run: &str) -> Result<(IpAddr, Option<I
     closed(&network, run)?;
     let configs = network.ipam.and_then(|ipam| ipam.config).unwrap_or_default();
     let hosts = crate::native::host_addresses()?;
-    for subnet in configs.iter().filter_map(|config| config.subnet.as_deref()) {
+    if configs.is_empty() {
+        return Err(Error::Spec("the engine does not say which addresses the network has".into()));
+    }
+    for subnet in configs.iter().map(|config| config.subnet.as_deref().unwrap_or_default()) {
         if let Some(host) = hosts.iter().find(|host| holds(subnet, **host) != Some(false)) {
             return Err(Error::Spec(format!(
                 "the agent's network {subnet} holds {host}, which is this machine's own address"
@@ -48,8 +51,8 @@ fn closed(network: &bollard::models::NetworkInspect, run: &str) -> Result<()> {
     if network.internal != Some(true) {
         return refuse("is not internal: the engine gives it a way out");
     }
-    if network.enable_ipv6 == Some(true) {
-        return refuse("has IPv6, which was not asked for");
+    if network.enable_ipv6 != Some(false) {
+        return refuse("has IPv6, which was not asked for, or the engine does not say");
     }
     if network.driver.as_deref() != Some("bridge") {
         return refuse("is not a bridge of this machine");

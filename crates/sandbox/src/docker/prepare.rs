@@ -69,6 +69,7 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
     let whom = Whom::choose(&project)?;
     let ground =
         placeholder::prepare(&project, &spec.mounts, whom.owner(&project), "docker", &mut journal)?;
+    let expected = expected(spec, &project, &granted, &ground)?;
     let folder = Folder::make(spec)?;
     let source = whom.source(&project, spec, &folder, &mut journal)?;
     let (listeners, docker) = (folder.listen(wanted)?, &engine.docker);
@@ -147,7 +148,7 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
     let control = accept(&listeners.control, "wait for the sidecar").await?;
 
     let range = Range::new(docker, spec, address, gateway, &wanted.run).await?;
-    let blueprint = blueprint(spec, &project, &granted, &ground, wanted)?;
+    let blueprint = blueprint(spec, &project, expected, &ground, wanted)?;
     Ok(Prepared {
         engine: engine.clone(),
         run: wanted.run.clone(),
@@ -325,10 +326,40 @@ fn is_folder(project: &Held, path: &Path) -> Result<bool> {
     Ok(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
-fn blueprint(
+/// What process 1 must find: everything that the engine mounts by name, as it is before it is asked.
+fn expected(
     spec: &Spec,
     project: &Held,
     granted: &[(&PathBuf, Held)],
+    ground: &Ground,
+) -> Result<Vec<(OsString, u64, u64)>> {
+    let mut expected = vec![held(&spec.project, project)];
+    expected.extend(granted.iter().map(|(path, granted)| held(path, granted)));
+    let masked = |path: &Path| {
+        let mut masks = ground.rules.iter().filter(|(_, rule)| *rule == Rule::Masked);
+        masks.any(|(mask, _)| path.starts_with(mask))
+    };
+    for (path, rule) in &ground.rules {
+        let path = match rule {
+            // It lies in a folder, which must be the one that was looked at: exchanged for a decoy, it
+            // would leave the real one open under another name.
+            Rule::Masked => path.parent().filter(|folder| !masked(folder)),
+            _ => Some(path.as_path()),
+        };
+        if let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) {
+            let fd = placeholder::open(project, path).step(format!("open {}", path.display()))?;
+            let stat = rustix::fs::fstat(&fd).step(format!("stat {}", path.display()))?;
+            let place = spec.project.join(path).into_os_string();
+            expected.push((place, stat.st_dev, stat.st_ino));
+        }
+    }
+    Ok(expected)
+}
+
+fn blueprint(
+    spec: &Spec,
+    project: &Held,
+    expected: Vec<(OsString, u64, u64)>,
     ground: &Ground,
     wanted: &Wanted,
 ) -> Result<Blueprint> {
@@ -336,16 +367,6 @@ fn blueprint(
     let program = argv.first().cloned().ok_or_else(|| Error::Spec("no command".into()))?;
     if let Some(first) = argv.first_mut() {
         first.clone_from(&spec.arg0);
-    }
-    let mut expected = vec![held(&spec.project, project)];
-    expected.extend(granted.iter().map(|(path, granted)| held(path, granted)));
-    for (path, rule) in &ground.rules {
-        if *rule != Rule::Masked && !path.as_os_str().is_empty() {
-            let fd = placeholder::open(project, path).step(format!("open {}", path.display()))?;
-            let stat = rustix::fs::fstat(&fd).step(format!("stat {}", path.display()))?;
-            let place = spec.project.join(path).into_os_string();
-            expected.push((place, stat.st_dev, stat.st_ino));
-        }
     }
     let mut env = spec.env.clone();
     if let Some(path) = &wanted.image.path {

@@ -50,6 +50,10 @@ impl Range {
         let targets = Targets {
             name_servers: crate::native::system_name_servers()?,
             sockets: crate::native::host_sockets(|name| std::env::var_os(name)),
+            host_abstract: crate::native::host_names(|name| std::env::var_os(name))
+                .into_iter()
+                .map(String::into_bytes)
+                .collect(),
             unseen: spec.must_not_see.iter().cloned().map(PathBuf::into_os_string).collect(),
             control: Some(SocketAddr::new(peer, proxy)),
             network: Some(Network { connect, names: NAMES.map(OsString::from).to_vec() }),

@@ -55,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Rules of the project that are told one by one; all are tried.
 const RULES_TOLD: usize = 64;
 
-/// Name of a file that must not come into being.
+/// Beginning of the name of a file that must not come into being.
 const ATTEMPT: &str = ".ringfence-probe";
 
 /// Tries everything.
@@ -155,7 +155,7 @@ fn network(targets: &Targets, found: &mut Vec<Probe>) {
         let world = WORLD.iter().filter_map(|address| address.parse().ok());
         return reach::all(world, network, &targets.name_servers, found);
     }
-    found.push(must_fail("default route", foreign_route()));
+    found.push(routes().probe("default route".into()));
     let world = WORLD.iter().filter_map(|address| address.parse().ok());
     for address in world {
         found.push(must_fail(format!("connect {address}"), connect(address)));
@@ -176,16 +176,25 @@ fn network(targets: &Targets, found: &mut Vec<Probe>) {
     }
 }
 
-/// A route by another interface than loopback.
-fn foreign_route() -> io::Result<()> {
-    let four = fs::read_to_string("/proc/self/net/route")?;
-    let six = fs::read_to_string("/proc/self/net/ipv6_route").unwrap_or_default();
+/// No route is by another interface than loopback.
+fn routes() -> Seen {
+    let table = |name: &str| match fs::read_to_string(Path::new("/proc/self/net").join(name)) {
+        // A kernel without IPv6.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && name != "route" => {
+            Ok(String::new())
+        }
+        text => text,
+    };
+    let (four, six) = match (table("route"), table("ipv6_route")) {
+        (Ok(four), Ok(six)) => (four, six),
+        (Err(error), _) | (_, Err(error)) => return Seen::Unclear(error.to_string()),
+    };
     let four = four.lines().skip(1).filter_map(|line| line.split_whitespace().next());
     let six = six.lines().filter_map(|line| line.split_whitespace().last());
-    if four.chain(six).any(|interface| interface != "lo") {
-        return Ok(());
+    match four.chain(six).find(|interface| *interface != "lo") {
+        Some(other) => Seen::Worked(format!("there is one by {other}")),
+        None => Seen::Refused("only loopback has routes".into()),
     }
-    Err(io::Error::other("only loopback has routes"))
 }
 
 /// A connection that does not wait: one under way counts as made.
@@ -227,16 +236,27 @@ fn devices(found: &mut Vec<Probe>) {
 fn sockets(targets: &Targets, found: &mut Vec<Probe>) {
     let known = SOCKETS.iter().map(PathBuf::from);
     for path in known.chain(targets.sockets.iter().map(PathBuf::from)) {
-        found.push(must_fail(format!("connect {}", path.display()), UnixStream::connect(&path)));
+        found.push(must_fail(format!("connect {}", path.display()), reach_socket(&path)));
     }
-    if let Some(name) = &targets.host_abstract {
+    for name in &targets.host_abstract {
         let connect = || -> io::Result<()> {
             let address = SocketAddrUnix::new_abstract_name(name)?;
             let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
             let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
             Ok(rustix::net::connect(&socket, &address)?)
         };
-        found.push(must_fail("connect an abstract socket of the host", connect()));
+        let shown = String::from_utf8_lossy(name);
+        let check = format!("connect the host's abstract socket {}", shown.escape_debug());
+        found.push(must_fail(check, connect()));
+    }
+}
+
+/// Connects to a socket. A path that is too long for that must not even be there: a link to it could be
+/// shorter.
+fn reach_socket(path: &Path) -> io::Result<()> {
+    match UnixStream::connect(path) {
+        Err(error) if error.raw_os_error().is_none() => fs::symlink_metadata(path).map(drop),
+        done => done.map(drop),
     }
 }
 
@@ -281,7 +301,10 @@ fn files(blueprint: &Blueprint, targets: &Targets, found: &mut Vec<Probe>) {
 }
 
 fn create(folder: &Path) -> io::Result<()> {
-    let path = folder.join(ATTEMPT);
+    // No name that an agent could have taken before: that it is there already would be no refusal.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanos = now.map_err(io::Error::other)?.as_nanos();
+    let path = folder.join(format!("{ATTEMPT}-{nanos:x}"));
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(&path)?;
     let _ = fs::remove_file(path);
@@ -352,4 +375,34 @@ fn ask(address: SocketAddr) -> io::Result<String> {
     }
     let head = OsString::from_vec(head.to_vec());
     Ok(head.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::net::UnixListener;
+
+    use super::{create, reach_socket};
+
+    #[test]
+    fn a_file_that_is_there_already_hides_no_folder_that_may_be_written() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        create(folder.path()).expect("it may be written");
+        fs::write(folder.path().join(super::ATTEMPT), "").expect("our own");
+        create(folder.path()).expect("it still may");
+        assert_eq!(fs::read_dir(folder.path()).expect("our own").count(), 1, "nothing is left");
+        assert!(create(&folder.path().join("missing")).is_err(), "the control");
+    }
+
+    #[test]
+    fn a_socket_with_a_long_path_is_seen() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let short = folder.path().join("s");
+        let _listener = UnixListener::bind(&short).expect("our own");
+        reach_socket(&short).expect("it answers");
+        let long = folder.path().join("x".repeat(120));
+        assert!(reach_socket(&long).is_err(), "the control: it is not there");
+        fs::rename(&short, &long).expect("our own");
+        reach_socket(&long).expect("it is there");
+    }
 }

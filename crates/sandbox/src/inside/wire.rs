@@ -152,8 +152,8 @@ pub(crate) struct Targets {
     pub(crate) name_servers: Vec<IpAddr>,
     /// A loopback port on which the supervisor listens outside.
     pub(crate) host_port: Option<u16>,
-    /// An abstract socket name on which the supervisor listens outside.
-    pub(crate) host_abstract: Option<Vec<u8>>,
+    /// Names of the host's abstract sockets; natively one is the supervisor's own.
+    pub(crate) host_abstract: Vec<Vec<u8>>,
     /// Socket paths.
     pub(crate) sockets: Vec<OsString>,
     /// Paths that must not be readable.

@@ -31,7 +31,7 @@ mod wall;
 
 pub use launch::{Prepared, prepare};
 pub use running::Running;
-pub(crate) use targets::{host_addresses, host_sockets, system_name_servers};
+pub(crate) use targets::{host_addresses, host_names, host_sockets, system_name_servers};
 
 use std::path::Path;
 

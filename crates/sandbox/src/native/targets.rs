@@ -41,7 +41,11 @@ impl Range {
             host_addresses: host_addresses()?,
             name_servers: system_name_servers()?,
             host_port: Some(port),
-            host_abstract: Some(name.into_bytes()),
+            host_abstract: host_names(|name| env::var_os(name))
+                .into_iter()
+                .chain([name])
+                .map(String::into_bytes)
+                .collect(),
             sockets: host_sockets(|name| env::var_os(name)),
             unseen: spec.must_not_see.iter().cloned().map(PathBuf::into_os_string).collect(),
             control: spec.listen.first().map(|port| (Ipv4Addr::LOCALHOST, *port).into()),
@@ -104,11 +108,33 @@ pub(crate) fn host_sockets(variable: impl Fn(&str) -> Option<OsString>) -> Vec<O
         all.extend(more.map(|name| folder.join(name)));
         all.extend(["gnupg/S.gpg-agent", "gnupg/S.gpg-agent.ssh"].map(|name| folder.join(name)));
     }
+    all.extend(path("GNUPGHOME").map(|folder| folder.join("S.gpg-agent")));
+    // An X server has its socket in the abstract name space too, and a bus can have its only one there.
+    all.extend(display(&variable).map(PathBuf::from));
     if let Some(home) = path("HOME") {
         all.extend([".gnupg/S.gpg-agent", ".gnupg/S.gpg-agent.ssh"].map(|name| home.join(name)));
     }
     all.retain(|socket| socket.is_absolute());
     all.into_iter().map(PathBuf::into_os_string).collect()
+}
+
+/// Names of such sockets in the abstract name space, where no mount hides them.
+pub(crate) fn host_names(variable: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
+    let mut all: Vec<String> = display(&variable).into_iter().collect();
+    let bus = variable("DBUS_SESSION_BUS_ADDRESS").and_then(|text| text.into_string().ok());
+    let parts = bus.as_deref().unwrap_or_default().split([';', ',']);
+    all.extend(parts.filter_map(|part| {
+        part.strip_prefix("unix:").unwrap_or(part).strip_prefix("abstract=").map(str::to_owned)
+    }));
+    all
+}
+
+/// Where the X server of `DISPLAY` listens.
+fn display(variable: &impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    let text = variable("DISPLAY")?.into_string().ok()?;
+    let (_, number) = text.rsplit_once(':')?;
+    let number: u32 = number.split('.').next()?.parse().ok()?;
+    Some(format!("/tmp/.X11-unix/X{number}"))
 }
 
 #[cfg(test)]
@@ -131,6 +157,23 @@ mod tests {
             ["/tmp/ssh/agent", "/run/own.sock", "/run/user/1/bus", "/tmp/tmux-1/default"];
         assert_eq!(found, expected.map(std::ffi::OsString::from));
         assert!(super::host_sockets(|_| None).is_empty());
+    }
+
+    #[test]
+    fn abstract_names_are_found_too() {
+        let found = super::host_names(|name| {
+            Some(match name {
+                "DISPLAY" => "localhost:12.0".into(),
+                "DBUS_SESSION_BUS_ADDRESS" => {
+                    "unix:path=/run/bus,guid=0;unix:abstract=/tmp/dbus-1,guid=1".into()
+                }
+                _ => return None,
+            })
+        });
+        assert_eq!(found, ["/tmp/.X11-unix/X12", "/tmp/dbus-1"]);
+        let only = |name: &str| (name == "DISPLAY").then(|| ":3".into());
+        assert_eq!(super::host_sockets(only), ["/tmp/.X11-unix/X3"]);
+        assert!(super::host_names(|_| None).is_empty());
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn the_probe_reports_everything(user: User) {
         "send a query to 8.8.8.8:53",
         "connect host ",
         "connect the host's loopback",
-        "connect an abstract socket of the host",
+        "connect the host's abstract socket ringfence-probe-",
         "connect /run/docker.sock",
         "create a file in /",
         "create a file in the project",

@@ -243,12 +243,7 @@ fn route() -> Attempt {
         Ok(routes) => routes,
         Err(error) => return decided(Seen::Unclear(error.to_string())),
     };
-    let gateway = routes.lines().skip(1).find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (to, by) = (words.get(1)?, words.get(2)?);
-        (*to == "00000000").then(|| u32::from_str_radix(by, 16).ok()).flatten()
-    });
-    match gateway {
+    match gateway(&routes) {
         None => decided(Seen::Refused("there is none".into())),
         Some(0) => decided(Seen::Worked("everything is on this network".into())),
         Some(address) => {
@@ -259,6 +254,17 @@ fn route() -> Attempt {
             attempt
         }
     }
+}
+
+/// By whom a table of routes leads out: nobody; 0, directly; or this address, as the kernel shows it.
+fn gateway(routes: &str) -> Option<u32> {
+    routes.lines().skip(1).find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| u32::from_str_radix(words.get(at)?, 16).ok();
+        let (to, by, mask) = (number(1)?, number(2)?, number(7)?);
+        // Halves of everything are everything, and whatever has a gateway leads out of this network.
+        (by != 0 || to == 0 || mask.count_ones() < 8).then_some(by)
+    })
 }
 
 fn wait(attempts: &mut [Attempt], most: Duration) {
@@ -309,7 +315,23 @@ mod tests {
 
     use rustix::io::Errno;
 
-    use super::{Seen, judged, question, scoped, unanswered, understood};
+    use super::{Seen, gateway, judged, question, scoped, unanswered, understood};
+
+    #[test]
+    fn every_route_that_leads_out_is_seen() {
+        let own = "Iface ...\neth0 0000A8C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
+        assert_eq!(gateway(own), None);
+        for (line, by) in [
+            ("eth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0\n", 0x0100_A8C0),
+            // A half of everything, and one host.
+            ("eth0 00000080 0100A8C0 0003 0 0 0 00000080 0 0 0\n", 0x0100_A8C0),
+            ("eth0 00000080 00000000 0003 0 0 0 00000080 0 0 0\n", 0),
+            ("eth0 0101010A 0100A8C0 0003 0 0 0 FFFFFFFF 0 0 0\n", 0x0100_A8C0),
+            ("eth0 00000000 00000000 0001 0 0 0 00000000 0 0 0\n", 0),
+        ] {
+            assert_eq!(gateway(&format!("{own}{line}")), Some(by), "{line}");
+        }
+    }
 
     #[test]
     fn what_could_not_be_tried_is_no_refusal() {
