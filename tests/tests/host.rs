@@ -92,7 +92,8 @@ fn how_an_agent_without_a_wall_ends_is_told_as_it_is() {
 #[test]
 fn limits_that_nobody_keeps_are_said_to_be_none() {
     each_user(|who| {
-        let limits = "\n[limits]\nmax_memory_mb = 512\nmax_pids = 100\nmax_duration_seconds = 3600\n";
+        let limits =
+            "\n\n[sandbox]\nmemory_mb = 512\npids = 100\n\n[limits]\nmax_duration_seconds = 3600\n";
         let project = Project::ready(who, &format!("{}{limits}", files(OUT)));
         let plan = |backend: &str| {
             project.ringfence(&["run", "--sandbox", backend, "--plan", "--", "true"]).ok().stdout
@@ -107,7 +108,7 @@ fn limits_that_nobody_keeps_are_said_to_be_none() {
         }
         assert!(host.contains("duration: 3600 s (enforced)"), "{host}");
         let words = ["run", "--sandbox", "host", "--", "true"];
-        project.ringfence(&words).ok().says(&["not kept: memory, pids"]).done();
+        project.ringfence(&words).ok().says(&["not kept: memory"]).done();
         let told = project.run(&["true"]).ok().stderr;
         assert!(!told.contains("not kept"), "{told}");
     });

@@ -331,7 +331,7 @@ impl Plan {
         ];
         let lost: Vec<_> = declared.into_iter().filter(|(set, _)| *set).map(|(_, n)| n).collect();
         if !lost.is_empty() {
-            text += &format!("; declared limits that are not kept: {}", lost.join(", "));
+            text += &format!("; limits that are not kept: {}", lost.join(", "));
         }
         Some(text)
     }
