@@ -46,6 +46,7 @@ mod docker_input;
 mod egress_corpus;
 mod egress_squid;
 mod engine;
+mod host;
 mod house;
 mod real_agent;
 mod real_clients;

@@ -21,6 +21,9 @@ fn main() -> ExitCode {
     if ringfence_sandbox::docker::is_init() {
         ringfence_sandbox::docker::init_main();
     }
+    if ringfence_sandbox::host::is_keeper() {
+        ringfence_sandbox::host::keeper_main();
+    }
     if ringfence_egress::remote::is_sidecar() {
         ringfence_egress::remote::sidecar_main();
     }

@@ -65,11 +65,11 @@ pub(crate) struct Launching {
     alive: watch::Sender<usize>,
 }
 
-/// Knows how many servers of a launcher have not ended.
+/// Knows how many servers of a launcher, and proxies of theirs, have not ended.
 pub(crate) struct Alive(watch::Receiver<usize>);
 
 impl Alive {
-    /// Waits until every server that was let go is gone, which its guard sees to.
+    /// Waits until every server that was let go is gone, which its guard sees to, and its proxy with it.
     pub(crate) async fn none(mut self) {
         // A launcher that is gone has none.
         let _ = self.0.wait_for(|alive| *alive == 0).await;
@@ -103,12 +103,14 @@ impl Launching {
         runtime: Handle,
     ) -> Self {
         let (orders, mut inbox) = mpsc::unbounded_channel::<Order>();
+        let alive = watch::channel(0).0;
         let work = Work {
             plan: plan.clone(),
             proxy: proxy.clone(),
             recorder: recorder.clone(),
             stopped,
             runtime: runtime.clone(),
+            alive: alive.clone(),
         };
         std::thread::spawn(move || {
             while let Some(order) = inbox.blocking_recv() {
@@ -130,7 +132,7 @@ impl Launching {
             secrets,
             orders,
             runtime,
-            alive: watch::channel(0).0,
+            alive,
         }
     }
 
@@ -343,6 +345,7 @@ struct Work {
     recorder: Recorder,
     stopped: watch::Receiver<bool>,
     runtime: Handle,
+    alive: watch::Sender<usize>,
 }
 
 impl Work {
@@ -358,7 +361,12 @@ impl Work {
         let (end, ended) = watch::channel(false);
         let begun = Begun::default();
         let begins = begun.clone();
-        self.runtime.spawn(async move { proxy.serve(listener, who, token, begins, ended).await });
+        // What was open is recorded before the record is sealed.
+        let counted = Counted::one(&self.alive);
+        self.runtime.spawn(async move {
+            let _counted = counted;
+            proxy.serve(listener, who, token, begins, ended).await
+        });
         let (mut stopped, also) = (self.stopped.clone(), end.clone());
         self.runtime.spawn(async move {
             tokio::select! {

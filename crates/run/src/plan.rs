@@ -347,10 +347,26 @@ impl Plan {
 
     /// What a person is told before a run that nothing holds.
     #[must_use]
-    pub fn advice(&self) -> Option<&'static str> {
-        (self.backend == Backend::Host).then_some(
-            "no wall: the agent can reach every file and host that you can, and pass proxy and gate by",
-        )
+    pub fn advice(&self) -> Option<String> {
+        if self.backend != Backend::Host {
+            return None;
+        }
+        let mut text =
+            "no wall: the agent can reach every file and host that you can, and pass proxy and \
+                        gate by"
+                .to_owned();
+        let limits = &self.limits;
+        let declared = [
+            (limits.memory.is_some(), "memory"),
+            (limits.disk.is_some(), "disk"),
+            (limits.pids.is_some(), "pids"),
+            (limits.cpus.is_some(), "cpus"),
+        ];
+        let lost: Vec<_> = declared.into_iter().filter(|(set, _)| *set).map(|(_, n)| n).collect();
+        if !lost.is_empty() {
+            text += &format!("; limits that are not kept: {}", lost.join(", "));
+        }
+        Some(text)
     }
 
     /// The image that a container is made from.
@@ -362,7 +378,11 @@ impl Plan {
     pub(crate) fn keepers(&self) -> Vec<(&'static str, ringfence_sandbox::Keeper)> {
         let mut keepers = native::keepers(&self.limits);
         if self.backend == Backend::Host {
-            keepers.retain(|(name, _)| *name == "duration");
+            for (name, keeper) in &mut keepers {
+                if *name != "duration" {
+                    *keeper = ringfence_sandbox::Keeper::Nobody;
+                }
+            }
         }
         if self.backend.is_container() {
             // By the container, or it is not started.

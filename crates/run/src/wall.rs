@@ -236,12 +236,14 @@ impl Exits {
     /// Waits until everything open is closed and recorded.
     ///
     /// # Errors
-    /// [`Error::Egress`]: not all of what a sidecar did is known to be in the record.
+    /// [`Error`]: the proxy failed, or not all of what a sidecar did is known to be in the record.
     pub(crate) async fn closed(self) -> Result<(), Error> {
         let (remote, mut attending) = match self.served {
             Served::Here(served, _) => {
-                drop(served.await);
-                return Ok(());
+                return match served.await {
+                    Ok(ended) => Ok(ended?),
+                    Err(error) => Err(Error::Backend(format!("the proxy failed: {error}"))),
+                };
             }
             Served::Beside { remote, attending: Some(attending), .. } => (remote, attending),
             // How it ended was told already.

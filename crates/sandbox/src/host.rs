@@ -1,14 +1,19 @@
 //! The agent on this machine, behind no wall: advisory.
 //!
-//! It has a composed environment, the proxy and the gate, and may pass both by. Its process dies with its
-//! supervisor; what it started itself may not.
+//! It has a composed environment, the proxy and the gate, and may pass both by. It and what it starts end
+//! with the run and with the supervisor, by a process between the two that an agent may kill. No limit is
+//! kept but the time.
+
+mod keeper;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
-use std::os::fd::OwnedFd;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::FdFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::backend::{self, Boxed, Doors};
@@ -60,17 +65,28 @@ impl Prepared {
         let Spec { command, arg0, env, project, .. } = self.spec;
         let (program, args) =
             command.split_first().ok_or_else(|| Error::Spec("no command".into()))?;
-        let mut agent = Command::new(program);
-        agent.arg0(arg0).args(args).current_dir(&project).env_clear();
-        let kept = KEPT.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
-        agent.envs(kept).envs(env);
-        sys::dies_with_us(&mut agent);
         let step = || format!("execute {}", program.display());
-        let child = agent.spawn().step(step())?;
+        let (ours, theirs) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step(step())?;
+        let mut keeper = Command::new("/proc/self/exe");
+        keeper.arg0(keeper::NAME).args(keeper::words(theirs.as_raw_fd()));
+        keeper.arg(arg0).arg(program).args(args).current_dir(&project).env_clear();
+        let kept = KEPT.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
+        keeper.envs(kept).envs(env);
+        rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).step(step())?;
+        let child = keeper.spawn().step(step())?;
+        drop(theirs);
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| Error::Spec("the agent has no process id".into()))?;
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).step(step())?;
-        Ok(Running { child, pidfd, exit: None })
+        // Another program that is started at this moment may hold the channel's other end: its keeper's end
+        // is looked for too.
+        let mut both = [&ours, &pidfd].map(|fd| PollFd::new(fd, PollFlags::IN));
+        while let Err(rustix::io::Errno::INTR) = poll(&mut both, None) {}
+        let running = Running { child, pidfd, channel: ours, exit: None };
+        let said = running.said().ok_or_else(|| std::io::Error::other("its keeper has ended"));
+        said.and_then(keeper::started).step(step())?;
+        Ok(running)
     }
 }
 
@@ -96,15 +112,37 @@ impl backend::Prepared for Prepared {
     }
 }
 
-/// An agent that runs. Dropping it kills its process.
+/// An agent that runs. Dropping it kills it and what it started.
 #[derive(Debug)]
 struct Running {
     child: Child,
     pidfd: OwnedFd,
+    channel: OwnedFd,
     exit: Option<Exit>,
 }
 
+/// Whether this process was started as an agent's keeper.
+#[must_use]
+pub fn is_keeper() -> bool {
+    keeper::is_keeper()
+}
+
+/// Keeps an agent to its end; for a program that [`is_keeper`].
+pub fn keeper_main() -> ! {
+    keeper::main()
+}
+
 impl Running {
+    /// The next thing that the keeper has said, if it has.
+    fn said(&self) -> Option<[u8; 4]> {
+        let mut there = [PollFd::new(&self.channel, PollFlags::IN)];
+        let now = rustix::event::Timespec::default();
+        let ready = poll(&mut there, Some(&now)).ok()? > 0;
+        let mut said = [0; 4];
+        let read = ready.then(|| rustix::io::read(&self.channel, &mut said)).and_then(|r| r.ok());
+        (read == Some(4)).then_some(said)
+    }
+
     async fn ended(&mut self) -> Result<Exit> {
         if let Some(exit) = self.exit {
             return Ok(exit);
@@ -112,11 +150,9 @@ impl Running {
         let step = "wait for the agent";
         let watched = self.pidfd.try_clone().and_then(sys::watch_readable).step(step)?;
         watched.readable().await.step(step)?.retain_ready();
-        let status = self.child.wait().step(step)?;
-        let exit = match (status.code(), status.signal()) {
-            (Some(code), _) => Exit::Code(code),
-            (None, signal) => Exit::Signal(signal.unwrap_or(libc::SIGKILL)),
-        };
+        self.child.wait().step(step)?;
+        // A keeper that was killed takes the agent with it.
+        let exit = self.said().map_or(Exit::Signal(libc::SIGKILL), keeper::ended);
         self.exit = Some(exit);
         Ok(exit)
     }
@@ -132,8 +168,10 @@ impl backend::Running for Running {
     }
 
     fn kill(&self) {
-        // Ended already is as good.
-        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        // Ended already is as good. It may have been stopped.
+        for signal in [keeper::END, Signal::CONT] {
+            let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
+        }
     }
 
     fn signal(&self, signal: i32) {
@@ -147,7 +185,7 @@ impl backend::Running for Running {
     }
 
     fn keeps_memory(&self) -> bool {
-        // Nobody does, and nobody says so: the plan names no limit but the time.
+        // Nobody does, and nobody watches: the plan says that only the time is kept.
         true
     }
 }
@@ -155,7 +193,7 @@ impl backend::Running for Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.exit.is_none() {
-            let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+            backend::Running::kill(self);
             let _ = self.child.wait();
         }
     }

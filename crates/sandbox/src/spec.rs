@@ -64,6 +64,8 @@ pub enum Keeper {
     Enforced,
     /// The supervisor looks, and stops the run.
     Watched,
+    /// Nobody.
+    Nobody,
 }
 
 /// Standard streams of the process.

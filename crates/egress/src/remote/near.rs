@@ -162,7 +162,7 @@ async fn attend(
         while let Some(order) = said.recv().await {
             wire::send(&mut orders, &order).await?;
         }
-        Err(io::ErrorKind::BrokenPipe.into())
+        Ok::<(), io::Error>(())
     };
     let reading = async {
         loop {
@@ -173,9 +173,15 @@ async fn attend(
             }
         }
     };
-    let ended: io::Result<()> = tokio::select! {
-        ended = writing => ended,
-        ended = reading => ended,
+    tokio::pin!(writing, reading);
+    let mut deaf = false;
+    let ended: io::Result<()> = loop {
+        tokio::select! {
+            biased;
+            ended = &mut reading => break ended,
+            // It hears nothing any more; what it said is still taken.
+            _ = &mut writing, if !deaf => deaf = true,
+        }
     };
     match ended {
         Ok(()) => Ended::Whole,

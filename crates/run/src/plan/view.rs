@@ -224,6 +224,7 @@ fn limits(plan: &Plan, say: &mut impl FnMut(&'static str, String)) {
         let keeper = match keeper {
             Keeper::Enforced => "enforced",
             Keeper::Watched => "watched",
+            Keeper::Nobody => "not kept: there is no sandbox",
         };
         if let Some(value) = value {
             say("limit", format!("{limit}: {value} ({keeper})"));
