@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use ringfence_tests::{Project, each_user};
+use ringfence_tests::{Project, TestNet, each_user, each_wall};
 
 use crate::bundles::{SMALL, files};
 
@@ -184,8 +184,10 @@ fn what_is_explained_is_what_a_run_does() {
 
 #[test]
 fn a_read_scope_is_a_scope() {
-    each_user(|who| {
-        let project = Project::new(who);
+    each_wall(&[], |who, wall| {
+        let net = TestNet::new(who, &[]);
+        let mut project = Project::new(who);
+        let _engine = wall.around(&mut project, &net);
         project.file("src/a", "a\n");
         project.file("docs/a", "a\n");
         let script = "attempt('inside', lambda: read('src/a'))\n\

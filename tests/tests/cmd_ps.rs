@@ -89,7 +89,7 @@ fn a_run_that_the_probe_refused_is_never_called_enforced() {
         project.run(&[&program]).ok().done();
         assert!(project.events().0.iter().any(|e| e.to_string().contains("NATIVE / ENFORCED")));
         std::os::unix::fs::chown(&program, Some(65534), None).expect("our own file");
-        let output = project.run(&[&program]).says(&["not tight"]);
+        let output = project.run(&[&program]).says(&["not shown to be tight"]);
         assert_ne!(output.status, 0);
         let events = project.events();
         events.has("sandbox_probed", &[("principal", "agent"), ("tight", "false")]);

@@ -152,7 +152,7 @@ attempt("many children", many)
     // All that can be written anywhere is what the limit says, volumes of the image with it; and so are
     // files that hold nothing.
     let tar = at(&tools(), "image/agent.tar");
-    engine.docker(&["import", "--change", "VOLUME /data /more", &tar, "volumes:1"]);
+    engine.docker(&["import", "--change", "VOLUME /data/ /more /tmp", &tar, "volumes:1"]);
     let text = format!("{SMALL}\n[sandbox]\ndisk_mb = 64\nimage = \"volumes:1\"\n");
     project.file(".ringfence/ringfence.toml", text);
     project.lock();

@@ -26,6 +26,9 @@ use crate::supervise::{Signals, supervise};
 use crate::terminal::{Front, Notice, Tty};
 use crate::{Error, Plan, approvals, project, secrets as names, wall};
 
+/// How long a sandbox has to be gone once it was killed.
+const GONE: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// What is told while a run goes on.
 pub trait Progress {
     /// The record is open; nothing has started.
@@ -315,6 +318,9 @@ async fn contained(
         }
         if plan.is_proven() {
             plan.prove(&Who::Agent, &plan.program)?;
+        } else if plan.reviewed {
+            // The image's program, and what of the project it is given to run.
+            plan.bundle.prove_pinned()?;
         }
         progress.released(&mode);
         begun.begin();
@@ -327,7 +333,12 @@ async fn contained(
         }
         tokio::select! {
             biased;
-            lost = exits.lost() => Err(lost),
+            lost = exits.lost() => {
+                // Nothing of it may be alive when the record is sealed.
+                running.kill();
+                let _ = tokio::time::timeout(GONE, running.wait()).await;
+                Err(lost)
+            }
             ended = supervise(plan, recorder, running.as_mut(), &mut signals, &halt) => {
                 exits.explain(ended?).await
             }

@@ -140,6 +140,8 @@ pub struct Plan {
     pub(crate) program: Program,
     /// Whether the program is the manifest's, which was reviewed.
     pub(crate) reviewed: bool,
+    /// Whether the manifest's command is a file of the project. Found out once: what is there may change.
+    pub(crate) of_project: bool,
     /// Where programs are looked up.
     pub(crate) search: Option<OsString>,
     pub(crate) mounts: Vec<Mount>,
@@ -164,12 +166,12 @@ impl Plan {
         // What a person typed is theirs; what the manifest names was reviewed. Programs of an image are
         // the image's, whose digest is recorded; what is mounted into it is this machine's.
         let typed = !request.command.is_empty();
-        let whose = |manifest: &Manifest, project: &Path| match typed {
-            false if !contained || of_project(manifest, project) => Whose::All,
+        let whose = |of_project: bool| match typed {
+            false if !contained || of_project => Whose::All,
             _ => Whose::Servers,
         };
-        let program = |manifest: &Manifest, project: &Path| match contained {
-            true if typed || !of_project(manifest, project) => words(request, manifest),
+        let program = |manifest: &Manifest, project: &Path, of_project: bool| match contained {
+            true if typed || !of_project => words(request, manifest),
             _ => command(request, manifest, project),
         };
         let plan = Self::assemble(request, whose, program)?;
@@ -203,8 +205,8 @@ impl Plan {
     /// The same for a session that runs no agent, whose servers are asked what they offer: whatever
     /// holds a server in a run holds it there. `words` stand for the command in its record.
     pub(crate) fn without_agent(request: &Request, words: Vec<String>) -> Result<Self, Error> {
-        let program = |_: &Manifest, _: &Path| Ok(Program { file: PathBuf::new(), args: words });
-        Self::assemble(request, |_, _| Whose::Servers, program)
+        let program = |_: &Manifest, _: &Path, _| Ok(Program { file: PathBuf::new(), args: words });
+        Self::assemble(request, |_| Whose::Servers, program)
     }
 
     /// The same for a session that serves clients outside any sandbox. The agent that they belong to is
@@ -228,12 +230,13 @@ impl Plan {
 
     fn assemble(
         request: &Request,
-        whose: impl FnOnce(&Manifest, &Path) -> Whose,
-        command: impl FnOnce(&Manifest, &Path) -> Result<Program, Error>,
+        whose: impl FnOnce(bool) -> Whose,
+        command: impl FnOnce(&Manifest, &Path, bool) -> Result<Program, Error>,
     ) -> Result<Self, Error> {
         let store = Store::new(&request.home);
         let snapshot = Snapshot::read(&request.project)?;
-        let whose = whose(&snapshot.manifest, &snapshot.project);
+        let of_project = of_project(&snapshot.manifest, &snapshot.project);
+        let whose = whose(of_project);
         let bundle = store.check(snapshot, request.path.as_deref(), whose)?;
         let machine = MachinePolicy::load(&request.home)?;
         let manifest = &bundle.snapshot().manifest;
@@ -245,7 +248,7 @@ impl Plan {
         let home = real(&request.home);
         let user_home = real(&request.user_home);
         separate(&project, &home, &user_home)?;
-        let program = command(manifest, &project)?;
+        let program = command(manifest, &project, of_project)?;
         let servers = servers(request, manifest, &project)?;
         let scopes = scopes(&ruleset, &user_home, &home)?;
         let denied = |relative: &str, absolute: &str| ruleset.denied(relative, absolute).is_some();
@@ -278,6 +281,7 @@ impl Plan {
             backend,
             program,
             reviewed: request.command.is_empty(),
+            of_project,
             search: request.path.clone(),
             mounts,
             read: scopes.read_outside,
@@ -336,8 +340,7 @@ impl Plan {
     /// Whether the agent's program is a file of this machine that was reviewed: not what a person typed,
     /// and not one of an image.
     pub(crate) fn is_proven(&self) -> bool {
-        let project = self.project();
-        self.reviewed && (!self.backend.is_container() || of_project(self.manifest(), project))
+        self.reviewed && (!self.backend.is_container() || self.of_project)
     }
 
     /// Whether nothing passes any of its proxies but TLS to a name.

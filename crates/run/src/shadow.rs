@@ -15,7 +15,8 @@ const MAX_FOLDERS: usize = 1_000_000;
 
 /// The first of `names` in any folder of the project that a program in the sandbox could see: programs look
 /// from where they are started upwards. No symlink is followed: what it leads to in the project is looked at
-/// by itself, and what it leads to elsewhere is not in the sandbox. Git's own folder is left out.
+/// by itself; one on the way to a name that leads elsewhere, or nowhere here, counts as one, since it may lead
+/// to something inside. Git's own folder is left out.
 ///
 /// # Errors
 /// [`Error::Io`]: a folder cannot be looked into, so that nobody knows; [`Error::Project`]: there are more
@@ -52,7 +53,7 @@ pub(crate) fn search(
             let name = entry.file_name();
             for file in by_first.get(name.as_os_str()).into_iter().flatten() {
                 let path = folder.join(file);
-                if is_there(&project.join(&path))? && !is_masked(mounts, &path) {
+                if is_there(project, &path)? && !is_masked(mounts, &path) {
                     return Ok(Some(path));
                 }
             }
@@ -72,12 +73,24 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-fn is_there(path: &Path) -> Result<bool, Error> {
-    match path.symlink_metadata() {
-        Ok(_) => Ok(true),
-        Err(error) if is_gone(&error) => Ok(false),
-        Err(source) => Err(Error::Io { path: path.to_owned(), source }),
+fn is_there(project: &Path, path: &Path) -> Result<bool, Error> {
+    let mut here = project.to_owned();
+    for part in path {
+        here.push(part);
+        let failed = |source| Error::Io { path: here.clone(), source };
+        match here.symlink_metadata() {
+            Err(error) if is_gone(&error) => return Ok(false),
+            Err(source) => return Err(failed(source)),
+            Ok(found) if found.is_symlink() => match here.canonicalize() {
+                Ok(real) if real.starts_with(project) => {}
+                Ok(_) => return Ok(true),
+                Err(error) if is_gone(&error) => return Ok(true),
+                Err(source) => return Err(failed(source)),
+            },
+            Ok(_) => {}
+        }
     }
+    Ok(true)
 }
 
 /// Whether the last rule that says something of a path hides it: a later mount covers an earlier one.
@@ -136,6 +149,25 @@ mod tests {
         // A link that leads nowhere may lead somewhere inside.
         symlink("nowhere", at(".mcp.json")).unwrap();
         assert_eq!(found(project.path(), &[]).as_deref(), Some(Path::new(".mcp.json")));
+    }
+
+    #[test]
+    fn a_link_that_leads_out_or_nowhere_counts_as_one() {
+        let (project, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let project = project.path().canonicalize().unwrap();
+        let link = project.join(".tool");
+        fs::create_dir(project.join("empty")).unwrap();
+        symlink("empty", &link).unwrap();
+        assert_eq!(found(&project, &[]), None, "the control: an empty folder of the project");
+        for to in [Path::new("/opt/nowhere/at/all"), other.path()] {
+            fs::remove_file(&link).unwrap();
+            symlink(to, &link).unwrap();
+            assert_eq!(
+                found(&project, &[]).as_deref(),
+                Some(Path::new(".tool/mcp.json")),
+                "{to:?}"
+            );
+        }
     }
 
     #[test]

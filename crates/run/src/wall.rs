@@ -82,6 +82,7 @@ async fn contain(
         run: run.to_string(),
         mounted_program: plan.is_proven() || !plan.reviewed,
         program,
+        kept: plan.home.join("sidecar-image"),
         sidecar_name: remote::SIDECAR_NAME,
         sidecar_folder: remote::SIDECAR_FOLDER,
         control_socket: remote::CONTROL,

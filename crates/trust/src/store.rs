@@ -66,6 +66,15 @@ impl TrustedBundle {
         &self.warnings
     }
 
+    /// Looks again at what the lock pins of the project's programs, right before something of the image's
+    /// may be told to run one.
+    ///
+    /// # Errors
+    /// [`Error::Drifted`], [`Error::Bundle`].
+    pub fn prove_pinned(&self) -> Result<(), Error> {
+        refused(&self.snapshot.program_drift()?)
+    }
+
     /// Looks again at what one command runs, right before `file`, which was resolved for it, starts:
     /// its programs on the machine and those of the project must be the very files that were proved,
     /// and `file` must be one of them.

@@ -15,7 +15,7 @@ use ringfence_record::Event;
 use tokio::io::copy_bidirectional;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{TcpListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::wire::{self, Begin, Order, Refusal, Relay, Unresolved, Word};
 use super::{CONTROL, SIDECAR_FOLDER, SIDECAR_NAME};
@@ -71,7 +71,7 @@ pub(super) async fn attend(control: UnixStream, folder: &Path) -> io::Result<Inf
         noted: Mutex::new(0),
         kept: watch::channel(0).0,
         questions: AtomicU64::new(0),
-        asking: Semaphore::new(QUESTIONS),
+        asking: Arc::new(Semaphore::new(QUESTIONS)),
         asked: Mutex::default(),
     });
     let (stop, stopped) = watch::channel(false);
@@ -205,8 +205,10 @@ struct Line {
     /// Those of them that the supervisor has taken, in their order.
     kept: watch::Sender<u64>,
     questions: AtomicU64,
-    asking: Semaphore,
-    asked: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    asking: Arc<Semaphore>,
+    /// Whoever asked, with the room for it: that is free again when the answer comes, also where nobody
+    /// waits for it any more.
+    asked: Mutex<HashMap<u64, (oneshot::Sender<Answer>, OwnedSemaphorePermit)>>,
 }
 
 impl Line {
@@ -214,7 +216,10 @@ impl Line {
         self.say.send(word).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
-    fn asked(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+    fn asked(
+        &self,
+    ) -> std::sync::MutexGuard<'_, HashMap<u64, (oneshot::Sender<Answer>, OwnedSemaphorePermit)>>
+    {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -223,29 +228,19 @@ impl Line {
     }
 
     fn answered(&self, question: u64, answer: Answer) {
-        if let Some(asker) = self.asked().remove(&question) {
+        if let Some((asker, _)) = self.asked().remove(&question) {
             // Whoever asked may have given up.
             let _ = asker.send(answer);
         }
     }
 
     async fn ask(&self, word: impl FnOnce(u64) -> Word) -> Option<Answer> {
-        let _slot = self.asking.acquire().await.ok()?;
+        let room = Arc::clone(&self.asking).acquire_owned().await.ok()?;
         let question = self.questions.fetch_add(1, Ordering::Relaxed);
         let (asker, answer) = oneshot::channel();
-        self.asked().insert(question, asker);
-        let _forget = Forget(self, question);
+        self.asked().insert(question, (asker, room));
         self.tell(word(question)).ok()?;
         answer.await.ok()
-    }
-}
-
-/// Forgets a question that nobody waits for any more.
-struct Forget<'a>(&'a Line, u64);
-
-impl Drop for Forget<'_> {
-    fn drop(&mut self) {
-        self.0.asked().remove(&self.1);
     }
 }
 

@@ -10,8 +10,14 @@ use crate::{Error, project};
 
 /// Whether the manifest's command is a file of the project, by a path.
 pub(super) fn of_project(manifest: &Manifest, project: &Path) -> bool {
-    let word = manifest.sandbox.command.first();
-    word.is_some_and(|word| word.contains('/') && real(&project.join(word)).starts_with(project))
+    let Some(word) = manifest.sandbox.command.first().filter(|word| word.contains('/')) else {
+        return false;
+    };
+    // By its name, whatever is there now: it may be exchanged. Or by what it leads to.
+    let named = std::path::absolute(project.join(word));
+    let named = named.map(|path| path.components().collect::<PathBuf>());
+    named.is_ok_and(|named| named.starts_with(project))
+        || real(&project.join(word)).starts_with(project)
 }
 
 /// The command as it is: its program is looked up in the image.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use bollard::models::{
     ContainerCreateBody, EndpointSettings, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
-    HostConfigLogConfig, Mount, MountBindOptions, MountBindOptionsPropagationEnum,
-    MountTmpfsOptions, MountType, NetworkCreateRequest, NetworkingConfig,
+    HostConfigLogConfig, Mount, MountBindOptions, MountBindOptionsPropagationEnum, MountType,
+    NetworkCreateRequest, NetworkingConfig,
 };
 
-use super::{DOOR_FILE, INIT_FILE, LABEL, Wanted};
+use super::{LABEL, Wanted};
 use crate::{Limits, Rule};
 
 /// Bytes of scratch space when no limit is set.
@@ -136,8 +136,14 @@ pub(super) struct Agent<'a> {
     pub(super) read: &'a [String],
     /// An empty file that nobody can read.
     pub(super) empty: &'a str,
+    /// Where process 1 is inside.
+    pub(super) init: &'a str,
     /// The file with the sidecar's address.
     pub(super) door: &'a str,
+    /// Where that is inside.
+    pub(super) door_inside: &'a str,
+    /// A folder that nobody can open.
+    pub(super) shut: &'a str,
     /// The agent's `/etc/resolv.conf`.
     pub(super) names: &'a str,
     pub(super) limits: &'a Limits,
@@ -163,7 +169,8 @@ pub(super) fn agent(wanted: &Wanted, agent: &Agent<'_>) -> ContainerCreateBody {
     let volume = |folder: &String| (folder.clone(), options(scratch.volume, &own("0700")));
     tmpfs.extend(volumes.iter().map(volume));
     let program = wanted.program.to_string_lossy();
-    let mut mounts = vec![bind(&program, INIT_FILE, true), bind(agent.door, DOOR_FILE, true)];
+    let mut mounts =
+        vec![bind(&program, agent.init, true), bind(agent.door, agent.door_inside, true)];
     // Without it each lookup would wait for the engine's resolver, which has nobody to ask.
     mounts.push(bind(agent.names, "/etc/resolv.conf", true));
     mounts.push(bind(agent.source, agent.project, true));
@@ -172,7 +179,7 @@ pub(super) fn agent(wanted: &Wanted, agent: &Agent<'_>) -> ContainerCreateBody {
         mounts.push(match rule {
             Rule::Writable | Rule::Pinned => bind(&under(agent.source, path), &inside, false),
             Rule::ReadOnly => bind(&under(agent.source, path), &inside, true),
-            Rule::Masked if *folder => mask(&inside),
+            Rule::Masked if *folder => bind(agent.shut, &inside, true),
             Rule::Masked => bind(agent.empty, &inside, true),
         });
     }
@@ -202,7 +209,7 @@ pub(super) fn agent(wanted: &Wanted, agent: &Agent<'_>) -> ContainerCreateBody {
         stdin_once: Some(true),
         tty: Some(agent.terminal),
         image: Some(wanted.image.id.clone()),
-        entrypoint: Some(vec![INIT_FILE.into()]),
+        entrypoint: Some(vec![agent.init.into()]),
         cmd: Some(Vec::new()),
         // The agent's environment does not come by this way: whoever may look at a container reads it.
         env: Some(Vec::new()),
@@ -307,21 +314,6 @@ fn bind(source: &str, target: &str, read_only: bool) -> Mount {
             // What else is mounted beneath stays out: a read-only mount would leave it writable.
             non_recursive: Some(true),
             ..MountBindOptions::default()
-        }),
-        ..Mount::default()
-    }
-}
-
-/// An empty folder that nobody can open.
-fn mask(target: &str) -> Mount {
-    Mount {
-        target: Some(target.to_owned()),
-        typ: Some(MountType::TMPFS),
-        read_only: Some(true),
-        tmpfs_options: Some(MountTmpfsOptions {
-            size_bytes: Some(4096),
-            mode: Some(0),
-            ..MountTmpfsOptions::default()
         }),
         ..Mount::default()
     }

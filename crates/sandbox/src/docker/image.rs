@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use bollard::query_parameters::{CreateImageOptions, ListImagesOptions, RemoveImageOptions};
 use futures_util::StreamExt as _;
 use tokio::io::AsyncReadExt as _;
 
+use super::Wanted;
 use super::engine::{Engine, failed};
 use crate::error::{Error, Result, Step};
 
 /// Where no volume can be.
 const TAKEN: [&str; 4] = ["/proc", "/sys", "/dev", "/etc"];
+/// Of those, and besides them, what is scratch space in every container.
+const SCRATCH: [&str; 3] = ["/tmp", "/home/agent", "/dev/shm"];
 /// The sidecar image's name, before the tag that tells programs apart.
 const SIDECAR: &str = "ringfence-sidecar";
 /// Seconds after which the image of another build may go.
@@ -57,21 +60,23 @@ impl Image {
             return Err(Error::Spec(format!("the image `{}` has no digest", name.escape_debug())));
         }
         let config = found.config.unwrap_or_default();
-        let volumes = config.volumes.unwrap_or_default();
         // Scratch space in their place would hide what the runtime puts there.
-        let taken = |volume: &&String| {
-            let volume = Path::new(volume);
-            !volume.is_absolute()
-                || volume == Path::new("/")
-                || TAKEN.iter().any(|folder| volume.starts_with(folder))
-        };
-        if let Some(volume) = volumes.iter().find(taken) {
-            return Err(Error::Spec(format!(
-                "the image `{}` wants a volume at {}, which no sandbox gives",
-                name.escape_debug(),
-                volume.escape_debug()
-            )));
+        let mut volumes = std::collections::BTreeSet::new();
+        for volume in config.volumes.unwrap_or_default() {
+            match place(&volume) {
+                // These are scratch space already.
+                Some(place) if SCRATCH.contains(&place.as_str()) => {}
+                Some(place) => drop(volumes.insert(place)),
+                None => {
+                    return Err(Error::Spec(format!(
+                        "the image `{}` wants a volume at {}, which no sandbox gives",
+                        name.escape_debug(),
+                        volume.escape_debug()
+                    )));
+                }
+            }
         }
+        let volumes = volumes.into_iter().collect();
         let path = config.env.unwrap_or_default().into_iter();
         let path =
             path.filter_map(|pair| pair.strip_prefix("PATH=").map(str::to_owned)).next_back();
@@ -85,22 +90,45 @@ impl Image {
     }
 }
 
-/// The image of the sidecar, made now if this very program's is not there yet. Gives its id.
+/// A volume's place as the engine will have it, where it can be scratch space.
+fn place(volume: &str) -> Option<String> {
+    let path = Path::new(volume);
+    let mut place = String::new();
+    for part in path.components() {
+        match part {
+            Component::RootDir | Component::CurDir => {}
+            Component::Normal(name) => {
+                place.push('/');
+                place.push_str(name.to_str()?);
+            }
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    let taken = TAKEN.iter().any(|folder| Path::new(&place).starts_with(folder));
+    (path.is_absolute() && !place.is_empty() && (!taken || SCRATCH.contains(&place.as_str())))
+        .then_some(place)
+}
+
+/// The image of the sidecar, made now if this very program's is not there yet. Gives its id, which says
+/// what is in it: a name could be given to any image, also by an agent who has a person build one.
 ///
 /// # Errors
 /// [`Error::Step`].
-pub(super) async fn sidecar(engine: &Engine, program: &Path, name: &str) -> Result<String> {
+pub(super) async fn sidecar(engine: &Engine, wanted: &Wanted) -> Result<String> {
+    let (program, name) = (&wanted.program, wanted.sidecar_name);
     let tag = stamp(program)?;
-    let full = format!("{SIDECAR}:{tag}");
-    if let Ok(found) = engine.docker.inspect_image(&full).await
-        && let Some(id) = found.id
+    let kept = std::fs::read_to_string(&wanted.kept).unwrap_or_default();
+    let known = kept.lines().find_map(|line| line.strip_prefix(tag.as_str())?.strip_prefix(' '));
+    if let Some(id) = known.filter(|id| id.starts_with("sha256:"))
+        && let Ok(found) = engine.docker.inspect_image(id).await
+        && found.id.as_deref() == Some(id)
     {
-        return Ok(id);
+        return Ok(id.to_owned());
     }
     let options = CreateImageOptions {
         from_src: Some("-".into()),
         repo: Some(SIDECAR.into()),
-        tag: Some(tag),
+        tag: Some(tag.clone()),
         ..CreateImageOptions::default()
     };
     let body = archive(program, name).await?;
@@ -109,13 +137,23 @@ pub(super) async fn sidecar(engine: &Engine, program: &Path, name: &str) -> Resu
         Some(bollard::body_try_stream(body)),
         None,
     ));
+    let mut id = None;
     while let Some(said) = progress.next().await {
-        said.map_err(failed("make the sidecar's image"))?;
+        let said = said.map_err(failed("make the sidecar's image"))?;
+        id = said.status.filter(|status| status.starts_with("sha256:")).or(id);
     }
-    let made =
-        engine.docker.inspect_image(&full).await.map_err(failed("find the sidecar's image"))?;
-    forget_old(engine, &full).await;
-    made.id.ok_or_else(|| Error::Spec("the sidecar's image has no digest".into()))
+    let id = id.ok_or_else(|| Error::Spec("the sidecar's image has no digest".into()))?;
+    forget_old(engine, &format!("{SIDECAR}:{tag}")).await;
+    // Where it cannot be kept it is made again by the next run.
+    let _ = keep(&wanted.kept, &format!("{tag} {id}\n"));
+    Ok(id)
+}
+
+/// Replaces a small file as a whole.
+fn keep(file: &Path, text: &str) -> std::io::Result<()> {
+    let new = file.with_extension(format!("new-{}", std::process::id()));
+    std::fs::write(&new, text)?;
+    std::fs::rename(&new, file)
 }
 
 /// Removes the images of other builds of this program, once they are a day old: another one that is in
@@ -199,4 +237,28 @@ fn header(path: &str, size: u64, kind: tar::EntryType) -> std::io::Result<Vec<u8
     header.set_entry_type(kind);
     header.set_cksum();
     Ok(header.as_bytes().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place;
+
+    #[test]
+    fn a_volume_has_one_name_and_no_place_of_the_runtimes() {
+        for (volume, expected) in [
+            ("/data", Some("/data")),
+            ("/data/", Some("/data")),
+            ("//data/./x//", Some("/data/x")),
+            ("/dev/shm", Some("/dev/shm")),
+            ("/", None),
+            ("/.", None),
+            ("data", None),
+            ("/x/../etc", None),
+            ("/etc/", None),
+            ("/./proc/x", None),
+            ("/dev", None),
+        ] {
+            assert_eq!(place(volume).as_deref(), expected, "{volume}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use rustix::fs::Access;
 use rustix::thread::CapabilitySet;
 
 use super::prepare::is_name;
-use super::{DOOR_FILE, INIT_FILE, INIT_PORT};
+use super::{DOOR_FILE, INIT_FILE, INIT_PORT, OWN_FILES};
 use crate::error::{Error, Result, Step};
 use crate::inside::channel::Channel;
 use crate::inside::wire::{Blueprint, Order, Reply};
@@ -30,8 +30,16 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Whether this process was started as process 1 of an agent's container.
 #[must_use]
 pub fn is_init() -> bool {
-    let named = std::env::args_os().next().is_some_and(|name| name == INIT_FILE);
-    named && rustix::process::getpid() == rustix::process::Pid::INIT
+    own_files().is_some() && rustix::process::getpid() == rustix::process::Pid::INIT
+}
+
+/// What the names of the files for this process begin with, if it was started by such a name.
+fn own_files() -> Option<String> {
+    let name = std::env::args_os().next()?.into_string().ok()?;
+    let own = name.strip_suffix(INIT_FILE)?;
+    let mark = own.strip_prefix(OWN_FILES)?;
+    let random = !mark.is_empty() && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
+    random.then(|| own.to_owned())
 }
 
 /// The program's entry as that process: called by `main` before anything else when [`is_init`] says so.
@@ -52,9 +60,11 @@ pub fn init_main() -> ! {
 
 fn connect() -> io::Result<Channel> {
     let began = Instant::now();
+    let own = own_files().ok_or_else(|| io::Error::other("started by another name"))?;
+    let door = format!("{own}{DOOR_FILE}");
     let address: IpAddr = loop {
         // Written once the sidecar has an address, as one line.
-        if let Some(line) = fs::read_to_string(DOOR_FILE)?.strip_suffix('\n') {
+        if let Some(line) = fs::read_to_string(&door)?.strip_suffix('\n') {
             break line.parse().map_err(io::Error::other)?;
         }
         if began.elapsed() > PATIENCE {
@@ -84,8 +94,9 @@ fn serve(channel: &Channel) -> Result<()> {
     let Some((Order::Enter(blueprint), _)) = inside::receive(channel)? else { return Ok(()) };
     let mut blueprint = *blueprint;
     check(&blueprint)?;
-    blueprint.program = resolve(&blueprint)?;
+    // First, so that a path means the same when it is looked at and when it is executed.
     std::env::set_current_dir(Path::new(&blueprint.project.path)).step("go to the project")?;
+    blueprint.program = resolve(&blueprint)?;
     let stdio = take_streams()?;
     // The engine's mounts hold what may be written.
     let confinement = Confinement::new(&blueprint.bounds, None, false)?;
@@ -167,10 +178,18 @@ fn resolve(blueprint: &Blueprint) -> Result<OsString> {
 
 /// Whether a file lies in what the engine has mounted from this machine.
 fn is_mounted(blueprint: &Blueprint, file: &Path) -> Result<bool> {
-    let file = std::path::absolute(Path::new(&blueprint.project.path).join(file));
-    let real = file.and_then(fs::canonicalize);
-    let real = real.step(format!("find the program {}", blueprint.program.display()))?;
-    Ok(blueprint.expected.iter().any(|(place, ..)| real.starts_with(place)))
+    let step = || format!("find the program {}", blueprint.program.display());
+    let named = std::path::absolute(Path::new(&blueprint.project.path).join(file)).step(step())?;
+    let real = fs::canonicalize(&named).step(step())?;
+    for (place, ..) in &blueprint.expected {
+        let place = Path::new(place);
+        // By either name: the image may have links on the way to it, and what is there may be exchanged.
+        let real_place = fs::canonicalize(place).step(step())?;
+        if named.starts_with(place) || real.starts_with(place) || real.starts_with(real_place) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The agent's streams. What is left in their place leads nowhere.

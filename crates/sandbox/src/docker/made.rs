@@ -107,6 +107,13 @@ pub(super) async fn verify(
     if host.dns.as_deref() != Some(&[bodies::NO_RESOLVER.to_owned()]) {
         return Err(Error::Spec("the engine's resolver asks others than it was told to".into()));
     }
+    let mut mounts = found.mounts.into_iter().flatten();
+    if let Some(volume) = mounts.find(|it| it.typ.as_deref() == Some("volume")) {
+        return Err(Error::Spec(format!(
+            "the engine made a volume on this machine's disk, at {}: a run has none",
+            volume.destination.unwrap_or_default().escape_debug()
+        )));
+    }
     let networks =
         found.network_settings.and_then(|settings| settings.networks).unwrap_or_default();
     let only = bodies::name(&wanted.run, "in");

@@ -32,10 +32,13 @@ pub use init::{init_main, is_init};
 pub use prepare::{Prepared, prepare};
 pub(crate) use sweep::{FOLDER, remove, remove_folder};
 
-/// The name by which process 1 of the agent's container is started, and known again.
-const INIT_FILE: &str = "/.ringfence-init";
-/// Where it finds the sidecar's address.
-const DOOR_FILE: &str = "/.ringfence-door";
+/// What the names of the two files begin with that are mounted for process 1 of the agent's container. Between
+/// that and the end stands what no image can know: at a name of its own it could have a link.
+const OWN_FILES: &str = "/.ringfence-";
+/// The end of the name by which process 1 is started, and known again.
+const INIT_FILE: &str = "-init";
+/// The end of the name of the file in which it finds the sidecar's address.
+const DOOR_FILE: &str = "-door";
 /// The port by which the sidecar leads to the supervisor.
 pub(crate) const INIT_PORT: u16 = 3130;
 /// The label that every container and network of a run has; its value is the run's id.
@@ -65,6 +68,8 @@ pub struct Wanted {
     pub mounted_program: bool,
     /// This very program.
     pub program: PathBuf,
+    /// A file of the machine's state in which is kept which image was made from it.
+    pub kept: PathBuf,
     /// The name by which the program is started as a sidecar.
     pub sidecar_name: &'static str,
     /// The sidecar's folder, and the socket in it where it gets its orders.

@@ -102,6 +102,7 @@ impl Folder {
             file.set_permissions(fs::Permissions::from_mode(mode)).step(step)?;
         }
         fs::write(folder.file("names"), NAMES).step(step)?;
+        fs::DirBuilder::new().mode(0o000).create(folder.file("shut")).step(step)?;
         Ok(folder)
     }
 

@@ -17,7 +17,7 @@ use super::place::{Folder, Whom};
 use super::running::Running;
 use super::stdio::{Ends, Stdio};
 use super::targets::Range;
-use super::{Wanted, bodies, image};
+use super::{DOOR_FILE, INIT_FILE, OWN_FILES, Wanted, bodies, image};
 use crate::backend::{self, Boxed, Doors, Sidecar};
 use crate::error::{Error, Result, Step};
 use crate::ground::journal::{Contained, Journal};
@@ -25,6 +25,7 @@ use crate::ground::placeholder::{self, Ground};
 use crate::ground::tree::{self, Held};
 use crate::inside::channel::Channel;
 use crate::inside::wire::{Blueprint, Bounds, Order, Reply, Tree};
+use crate::native::random_id;
 use crate::{Probe, Rule, Spec, Streams};
 
 /// How long a container has to come up.
@@ -76,7 +77,7 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
 
     let inner = bodies::inner(&wanted.run, engine.isolates_gateways());
     let outer = bodies::outer(&wanted.run);
-    let image = async { image::sidecar(engine, &wanted.program, wanted.sidecar_name).await };
+    let image = async { image::sidecar(engine, wanted).await };
     let (image, made, other) = tokio::join!(
         image,
         async { docker.create_network(inner).await.map_err(failed("make the agent's network")) },
@@ -91,6 +92,7 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
         .map(|(path, rule)| Ok((text(path)?, *rule, is_folder(&project, path)?)))
         .collect::<Result<_>>()?;
     let read = spec.read.iter().map(|path| text(path)).collect::<Result<Vec<_>>>()?;
+    let own = format!("{OWN_FILES}{}{}", random_id()?, random_id()?);
     let body = bodies::agent(
         wanted,
         &bodies::Agent {
@@ -102,6 +104,9 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
             empty: &text(&folder.file("empty"))?,
             door: &text(&folder.file("door"))?,
             names: &text(&folder.file("names"))?,
+            shut: &text(&folder.file("shut"))?,
+            init: &format!("{own}{INIT_FILE}"),
+            door_inside: &format!("{own}{DOOR_FILE}"),
             limits: &spec.limits,
             runtime: &runtime,
             by_endpoint: engine.isolates_gateways(),

@@ -118,7 +118,11 @@ impl Watch {
             let options = None::<bollard::query_parameters::KillContainerOptions>;
             let _ = timeout(GONE, docker.kill_container(&self.name, options)).await;
         }
-        let limit = self.limit().await;
+        // It may kill any process of the container; only the agent's own end is the run's.
+        let limit = match said {
+            Some(Ok(Exit::Signal(libc::SIGKILL))) => self.limit().await,
+            _ => None,
+        };
         self.stdio.finish(OUTPUT, &mut self.killed).await;
         match said {
             Some(Ok(exit)) => Ok(Ended { exit, limit }),

@@ -114,6 +114,7 @@ pub(crate) fn remove_folder(run_dir: &Path) {
         let _ = std::fs::remove_dir(folder.join("project"));
     }
     let _ = std::fs::remove_dir_all(folder.join("sockets"));
+    let _ = std::fs::remove_dir(folder.join("shut"));
     for file in ["empty", "door", "names"] {
         let _ = std::fs::remove_file(folder.join(file));
     }

@@ -29,6 +29,7 @@ mod targets;
 mod usage;
 mod wall;
 
+pub(crate) use launch::random_id;
 pub use launch::{Prepared, prepare};
 pub use running::Running;
 pub(crate) use targets::{host_addresses, host_names, host_sockets, system_name_servers};
@@ -50,7 +51,7 @@ pub fn keepers(limits: &Limits) -> Vec<(&'static str, Keeper)> {
     let kept = |kept| if kept { Keeper::Enforced } else { Keeper::Watched };
     let tried = Limits { memory: limits.memory, cpus: limits.cpus, ..Limits::default() };
     let (mut memory, mut cpu) = (false, false);
-    if let Ok(id) = launch::random_id() {
+    if let Ok(id) = random_id() {
         let name = format!("{}{id}", cgroup::TRY_PREFIX);
         let plan = cgroup::Plan::new(&name, &tried);
         plan.remove_old_tries();
