@@ -1,7 +1,7 @@
 //! Rows 25 and 28, as far as they are about who keeps a limit: a server that takes too much, and an
 //! agent that would have its supervisor stopped by the terminal that both share.
 
-use ringfence_tests::{Project, each_user};
+use ringfence_tests::{PYTHON, Project, each_user};
 use rustix::process::Signal;
 
 use crate::bundles::{SMALL, files};
@@ -73,5 +73,37 @@ fn the_terminal_does_not_stop_the_supervisor() {
         let mask = said.trim().strip_prefix("SigIgn:").expect("control: the agent said it").trim();
         let mask = u64::from_str_radix(mask, 16).expect("a mask");
         assert_eq!(mask & stops, 0, "the agent itself may be stopped");
+    });
+}
+
+#[test]
+fn an_agent_that_asks_for_more_memory_is_ended_by_that_limit() {
+    each_user(|who| {
+        let project = Project::ready(who, &format!("{SMALL}\n[sandbox]\nmemory_mb = 96\n"));
+        let python =
+            |script: &str| project.ringfence(&["run", "--json", "--", PYTHON, "-c", script]);
+        // It takes what it has asked for, and waits until somebody has seen it.
+        let hog = "import time; x = bytearray(b'x') * (400 << 20); time.sleep(60)";
+        let output = python(hog).expect(124);
+        assert_eq!(output.last_json()["finished"]["limit"], "memory");
+        project.events().has("limit_reached", &[("limit", "memory")]);
+        let output = python("x = bytearray(b'x') * (8 << 20); print(len(x))").ok();
+        assert!(output.last_json()["finished"]["limit"].is_null(), "the control");
+    });
+}
+
+#[test]
+fn a_runtime_is_no_protection_where_there_is_no_container() {
+    each_user(|who| {
+        let project = Project::ready(who, &format!("{SMALL}\n[sandbox]\nruntime = \"kata\"\n"));
+        for words in [vec!["run", "--", "true"], vec!["run", "--plan", "--", "true"]] {
+            let output = project.ringfence(&words);
+            assert_ne!(output.status, 0, "{words:?}");
+            assert!(output.stderr.contains("is for containers"), "{}", output.stderr);
+            assert!(
+                !format!("{}{}", output.stdout, output.stderr).contains("ENFORCED"),
+                "{words:?}"
+            );
+        }
     });
 }

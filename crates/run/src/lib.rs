@@ -27,7 +27,7 @@ mod webhook;
 pub use ask::{Asked, Field, How, Inquiry, Moved, Piece, Unfit, What, moved};
 pub use error::{Error, Kind};
 pub use execute::{Ask, Cleaned, EndedBy, Finished, Progress, execute, sweep};
-pub use live::{Leased, Live, leases, list, stop, wait_over};
+pub use live::{Leased, Live, crashed, leases, list, stop, wait_over};
 pub use plan::{Backend, Line, Plan, Request, View};
 pub use secrets::{Answered, SecretRow, State, Survey, Wanting, survey};
 pub use serve::{

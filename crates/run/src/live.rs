@@ -142,6 +142,14 @@ pub fn list(home: &Path) -> Result<Vec<Live>, Error> {
     Ok(all)
 }
 
+/// How many runs died before they had put away what is theirs. `ringfence clean` does it for them.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn crashed(home: &Path) -> Result<usize, Error> {
+    Ok(dead(home)?.len())
+}
+
 /// Runs whose supervisor died without ending them: their folders, with the file that says so.
 pub(crate) fn dead(home: &Path) -> Result<Vec<(Live, PathBuf)>, Error> {
     Ok(entries(home)?.into_iter().filter(|e| !e.alive).map(|e| (e.live, e.file)).collect())

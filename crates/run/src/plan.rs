@@ -179,6 +179,15 @@ impl Plan {
         if plan.backend.is_container() && plan.image().is_none() {
             return Err(Error::NoImage { backend: plan.backend.name() });
         }
+        if let (false, Some(runtime)) = (contained, &plan.manifest().sandbox.runtime) {
+            return Err(Error::Backend(format!(
+                "{}: [sandbox] runtime = \"{}\" is for containers, and the {} sandbox has this machine's \
+                 kernel: use `--sandbox docker`, or take the line away",
+                plan.project().join(".ringfence/ringfence.toml").display(),
+                runtime.escape_debug(),
+                plan.backend.name()
+            )));
+        }
         if contained && plan.engine() == ringfence_bundle::Engine::Squid {
             let file = plan.project().join(".ringfence/ringfence.toml");
             return Err(Error::Backend(format!(
@@ -442,10 +451,17 @@ fn backend(
     let backend = named.map_or(Ok(Backend::Native), Backend::named)?;
     let given = backend.isolation(runtime);
     if given < required {
+        let stronger = match required {
+            Isolation::Kernel => {
+                "; a kernel of its own is to be had with `--sandbox docker` and `[sandbox] runtime = \
+                 \"kata\"`, where the engine has it"
+            }
+            _ => "; leave `--sandbox` away to have the native one",
+        };
         return Err(Error::Backend(format!(
-            "this run needs `{}` isolation, and the {} sandbox gives `{}`; nothing weaker is used in \
-             its place. A kernel of its own is to be had with `--sandbox docker` and `[sandbox] \
-             runtime = \"kata\"`, where the engine has it",
+            "this run needs `{}` isolation, by [policy] isolation in machine.toml or by what [agent] \
+             capabilities call for, and the {} sandbox gives `{}`: nothing weaker is used in its place\
+             {stronger}",
             level(required),
             backend.name(),
             level(given),

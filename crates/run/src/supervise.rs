@@ -28,6 +28,7 @@ const RECORD: u64 = 256 << 20;
 
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
+const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 
@@ -98,7 +99,10 @@ pub(crate) async fn supervise(
             exit = running.wait() => {
                 let exit = exit?;
                 return match running.limit() {
-                    Some((name, detail)) if !asked => reached(recorder, exit, name, detail).await,
+                    // The kernel may end any process of a sandbox; only the agent's own end is the run's.
+                    Some((name, detail)) if !asked && exit == Exit::Signal(SIGKILL) => {
+                        reached(recorder, exit, name, detail).await
+                    }
                     _ => Ok(ended(exit, asked)),
                 };
             }

@@ -54,6 +54,15 @@ pub(crate) fn run(ps: &Ps) -> Done {
     if !any {
         out::say("no run is alive; `ringfence ps --all` lists the finished ones");
     }
+    match ringfence_run::crashed(&home)? {
+        0 => {}
+        1 => out::say("a run has crashed and left something behind; next: ringfence clean"),
+        more => {
+            out::say(&format!(
+                "{more} runs have crashed and left something behind; next: ringfence clean"
+            ));
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -52,5 +52,5 @@ fn end(home: &std::path::Path, live: &Live) -> Done {
 /// What a person knows a run by.
 fn row(live: &Live) -> String {
     let project = live.project.to_string_lossy();
-    format!("{}  {}  {}", live.run, escaped(&project), escaped(&live.command.join(" ")))
+    format!("{} in {}: {}", live.run, escaped(&project), escaped(&live.command.join(" ")))
 }

@@ -116,7 +116,8 @@ pub(crate) fn run(args: &Args, trust: &Trust) -> Done {
         out::json(&yes(&review));
     }
     out::say(&out::paint(Colour::Green, "trusted on this machine"));
-    out::say("  next: ringfence run");
+    let named = review.snapshot().manifest.sandbox.command.is_empty();
+    out::say(if named { "  next: ringfence run -- <command>" } else { "  next: ringfence run" });
     Ok(ExitCode::SUCCESS)
 }
 

@@ -129,6 +129,15 @@ impl Group {
         self.memory.is_some()
     }
 
+    /// Whether the kernel has ended a process in it that asked for more memory than it may have.
+    pub(crate) fn out_of_memory(&self) -> bool {
+        let read = |file| fs::read_to_string(self.memory.as_ref()?.join(file)).ok();
+        // Version 2, then version 1.
+        let text = read("memory.events").or_else(|| read("memory.oom_control")).unwrap_or_default();
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > 0)
+    }
+
     /// Whether it bounds CPU time.
     pub(crate) fn keeps_cpu(&self) -> bool {
         self.cpu.is_some()

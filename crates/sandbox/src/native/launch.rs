@@ -133,7 +133,7 @@ impl Prepared {
         self.init.order(&Order::Start, &[])?;
         let (Reply::Started, _) = self.init.reply()? else { return Err(unexpected()) };
         let Self { init, cleanup, group, streams, terminal, .. } = self;
-        Ok(Running { init, cleanup, group, streams, terminal, exit: None })
+        Ok(Running { init, cleanup, group, streams, terminal, exit: None, out_of_memory: false })
     }
 }
 

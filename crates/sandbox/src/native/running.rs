@@ -18,6 +18,7 @@ pub struct Running {
     pub(crate) streams: Option<(OwnedFd, OwnedFd)>,
     pub(crate) terminal: Option<OwnedFd>,
     pub(crate) exit: Option<Exit>,
+    pub(crate) out_of_memory: bool,
 }
 
 impl Running {
@@ -57,6 +58,8 @@ impl Running {
             Some(_) => return Err(unexpected()),
         };
         self.exit = Some(exit);
+        // Afterwards there is nobody to ask.
+        self.out_of_memory = self.group.out_of_memory();
         self.cleanup.run();
         Ok(exit)
     }
@@ -78,6 +81,13 @@ impl Running {
         let mut used = usage::of(self.init.pid());
         self.group.usage(&mut used);
         used
+    }
+
+    /// Whether the kernel has ended a process in it that asked for more memory than the limit.
+    /// Known once it has ended.
+    #[must_use]
+    pub fn out_of_memory(&self) -> bool {
+        self.out_of_memory
     }
 
     /// Whether the kernel bounds the memory of this very sandbox. Where it does not although it

@@ -49,4 +49,9 @@ impl backend::Running for Running {
     fn keeps_memory(&self) -> bool {
         Running::keeps_memory(self)
     }
+
+    fn limit(&self) -> Option<(&'static str, String)> {
+        let ended = self.out_of_memory();
+        ended.then(|| ("memory", "the kernel ended a process that asked for more".into()))
+    }
 }
