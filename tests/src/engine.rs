@@ -59,9 +59,22 @@ impl Engine {
 
     /// Starts the daemon, also after [`Engine::kill`].
     ///
+    /// A daemon that is killed while it makes a network can leave a list of networks over which it then falls
+    /// itself at each start (20.10): it starts without that list, as its administrator would have it.
+    ///
     /// # Panics
     /// When it does not come up.
     pub fn up(&mut self) {
+        let Err(said) = self.start_daemon() else { return };
+        assert!(said.contains("panic:"), "dockerd ended:\n{said}");
+        fs::remove_dir_all(self.folder.path().join("data/network")).expect("its list is there");
+        if let Err(said) = self.start_daemon() {
+            panic!("dockerd ended:\n{said}");
+        }
+    }
+
+    /// What it said, if it ended.
+    fn start_daemon(&mut self) -> Result<(), String> {
         let at = |name: &str| self.folder.path().join(name).display().to_string();
         // What a killed one left.
         for name in ["pid", "s", "exec/containerd/containerd.pid"] {
@@ -92,7 +105,10 @@ impl Engine {
         loop {
             let before = all.len();
             let read = said.read_line(&mut all).expect("its words are text");
-            assert!(read > 0, "dockerd ended:\n{all}");
+            if read == 0 {
+                let _ = daemon.wait();
+                return Err(all);
+            }
             if all[before..].contains("API listen on") {
                 break;
             }
@@ -102,6 +118,7 @@ impl Engine {
         let open = fs::Permissions::from_mode(0o666);
         fs::set_permissions(self.socket(), open).expect("its socket is there");
         self.daemon = Some(daemon);
+        Ok(())
     }
 
     fn socket(&self) -> PathBuf {

@@ -1,7 +1,7 @@
 //! Row 15: a denied file read through a symlink, a hard link, a bind mount, a child process or another
 //! process's descriptors.
 
-use ringfence_tests::{Project, each_user};
+use ringfence_tests::{PYTHON, Project, TestNet, each_user, each_wall, eventually};
 
 use crate::bundles::files;
 
@@ -156,5 +156,51 @@ fn what_every_sandbox_sees_is_not_said_to_be_denied() {
         let refused = run("/usr/bin/env");
         assert_ne!(refused.status, 0);
         refused.says(&["/usr/bin/env", "deny", "system"]).done();
+    });
+}
+
+/// Waits for a person's change, and tells what it can do then.
+const WAITS: &str = r#"
+import os, time
+open("there", "w").close()
+while not os.path.exists("go"): time.sleep(0.02)
+"#;
+
+#[test]
+fn what_is_uncovered_from_outside_ends_the_run() {
+    each_wall(&[], |who, wall| {
+        let net = TestNet::new(who, &[]);
+        let mut project = Project::new(who);
+        let _engine = wall.around(&mut project, &net);
+        project.file(".env", "SECRET=1\n");
+        project.manifest(&files("write = [\"**\"]\ndeny = [\".env\"]"));
+        project.lock();
+        project.trust();
+        for replaced in [None, Some(".env")] {
+            project.file("wait.py", WAITS);
+            let words = ["run", "--sandbox", wall.name(), "--json", "--", PYTHON, "wait.py"];
+            let run = project.start(&words);
+            eventually("the agent's start", || project.path().join("there").exists());
+            std::fs::remove_file(project.path().join("there")).expect("our own");
+            // In place it stays what it is; and other files are a person's own business.
+            std::fs::write(project.path().join(".env"), "SECRET=2\n").expect("our own");
+            std::fs::write(project.path().join("new"), "SECRET=3\n").expect("our own");
+            match replaced {
+                // As editors do, and git with its configuration.
+                Some(file) => {
+                    std::fs::rename(project.path().join("new"), project.path().join(file))
+                        .expect("our own");
+                    let output = run.finish().expect(124);
+                    assert_eq!(output.last_json()["finished"]["limit"], "guard");
+                    assert!(output.stderr.contains(".env"), "{}", output.stderr);
+                    project.events().has("limit_reached", &[("limit", "guard")]);
+                }
+                None => {
+                    project.file("go", "");
+                    run.finish().ok().done();
+                    std::fs::remove_file(project.path().join("go")).expect("our own");
+                }
+            }
+        }
     });
 }

@@ -25,7 +25,7 @@ use crate::execute::{base_spec, probed, run_dir};
 use crate::plan::{Backend, PROXY_PORT, Program};
 use crate::proxy::Way;
 use crate::stderr::{self, Mouth};
-use crate::supervise::{LOOK, Watched};
+use crate::supervise::{GUARD, LOOK, Watched, uncovered};
 use crate::{Error, Plan, environment};
 
 /// How long a server has to end by itself once its stdin is closed.
@@ -237,6 +237,7 @@ impl Launching {
     ) -> Ending {
         let (ending, mut ended) = oneshot::channel();
         let watched = Watched::new(&self.plan.limits, &running);
+        let guard = running.guard();
         let (recorder, server) = (self.recorder.clone(), server.to_string());
         let counted = Counted::one(&self.alive);
         self.runtime.spawn(async move {
@@ -262,8 +263,10 @@ impl Launching {
                         }));
                         return;
                     }
-                    _ = look.tick(), if watched.any() => {
-                        let Some((limit, detail)) = watched.exceeded(&running) else { continue };
+                    _ = look.tick() => {
+                        let uncovered = uncovered(Some(&guard)).map(|detail| (GUARD, detail));
+                        let exceeded = watched.any().then(|| watched.exceeded(&running)).flatten();
+                        let Some((limit, detail)) = uncovered.or(exceeded) else { continue };
                         running.kill();
                         how.send_replace(Some(format!("it was ended by a limit, {limit}: {detail}")));
                         let (limit, detail) = (limit.into(), format!("server {server}: {detail}"));

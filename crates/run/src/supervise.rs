@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfence_gateway::Stop;
 use ringfence_record::{Event, Recorder};
-use ringfence_sandbox::{Exit, Limits, Running, native};
+use ringfence_sandbox::{Exit, Guard, Limits, Running, native};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
@@ -92,6 +92,7 @@ pub(crate) async fn supervise(
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let watched = Watched::new(&plan.limits, running);
+    let guard = running.guard();
     loop {
         tokio::select! {
             // In this order: an agent that has ended by itself was not stopped.
@@ -114,7 +115,15 @@ pub(crate) async fn supervise(
                 running.kill();
                 kill_at = far;
             }
+            () = disturbed(guard.as_deref()) => {
+                if let Some(detail) = uncovered(guard.as_deref()) {
+                    return limit(recorder, running, GUARD, detail).await;
+                }
+            }
             _ = look.tick() => {
+                if let Some(detail) = uncovered(guard.as_deref()) {
+                    return limit(recorder, running, GUARD, detail).await;
+                }
                 let watched = watched.any().then(|| watched.exceeded(running)).flatten();
                 if let Some((name, detail)) = overfull(recorder.bytes(), RECORD).or(watched) {
                     return limit(recorder, running, name, detail).await;
@@ -165,6 +174,27 @@ pub(crate) async fn supervise(
             }
         }
     }
+}
+
+/// The limit of a sandbox whose mounts stand no more.
+pub(crate) const GUARD: &str = "guard";
+
+/// Waits until something may have been uncovered.
+pub(crate) async fn disturbed(guard: Option<&Guard>) {
+    match guard {
+        Some(guard) => guard.disturbed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What a sandbox does not keep from its process any more, in words.
+pub(crate) fn uncovered(guard: Option<&Guard>) -> Option<String> {
+    let path = guard?.displaced()?;
+    Some(format!(
+        "{} was replaced or removed from outside while it was held: it could be read or written since; \
+         look at it before you use it",
+        path.display()
+    ))
 }
 
 fn ended(exit: Exit, asked: bool) -> Ended {

@@ -6,9 +6,10 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::error::Result;
-use crate::{Exit, Probe, Usage};
+use crate::{Exit, Guard, Probe, Usage};
 
 /// A future on the heap.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -99,6 +100,11 @@ pub trait Running: Send + Sync {
     /// The limit by which the kernel ended something in it, if it did: its name, and more words. Known
     /// once it has ended.
     fn limit(&self) -> Option<(&'static str, String)> {
+        None
+    }
+
+    /// What watches the names on which its mounts stand, where there are mounts.
+    fn guard(&self) -> Option<Arc<Guard>> {
         None
     }
 

@@ -21,5 +21,6 @@ pub fn dies_with_us(command: &mut std::process::Command) {
     sys::dies_with_us(command);
 }
 
+pub use ground::guard::Guard;
 pub use spec::{Exit, Keeper, Limits, Missing, Mount, Probe, Rule, Spec, Streams, Usage};
 pub use sweep::{Swept, has_left, sweep, sweep_after_crash};

@@ -20,6 +20,7 @@ use super::targets::Range;
 use super::{DOOR_FILE, INIT_FILE, OWN_FILES, Wanted, bodies, image};
 use crate::backend::{self, Boxed, Doors, Sidecar};
 use crate::error::{Error, Result, Step};
+use crate::ground::guard::Guard;
 use crate::ground::journal::{Contained, Journal};
 use crate::ground::placeholder::{self, Ground};
 use crate::ground::tree::{self, Held};
@@ -47,6 +48,7 @@ pub struct Prepared {
     terminal: Option<OwnedFd>,
     /// Locks on what it stands on, as long as it lives.
     ground: Ground,
+    guard: Guard,
     keeps_memory: bool,
 }
 
@@ -71,6 +73,7 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
     let ground =
         placeholder::prepare(&project, &spec.mounts, whom.owner(&project), "docker", &mut journal)?;
     let expected = expected(spec, &project, &granted, &ground)?;
+    let guard = Guard::new(&project, &ground.rules)?;
     let folder = Folder::make(spec)?;
     let source = whom.source(&project, spec, &folder, &mut journal)?;
     let (listeners, docker) = (folder.listen(wanted)?, &engine.docker);
@@ -165,6 +168,7 @@ pub async fn prepare(engine: &Engine, spec: &Spec, wanted: &Wanted) -> Result<Pr
         stdio: Some(stdio),
         terminal,
         ground,
+        guard,
         keeps_memory: engine.keeps("memory"),
     })
 }
@@ -230,6 +234,7 @@ impl Prepared {
             stdio,
             self.terminal,
             self.ground,
+            self.guard,
             self.keeps_memory,
         ))
     }

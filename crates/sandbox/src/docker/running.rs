@@ -14,6 +14,7 @@ use super::engine::Engine;
 use super::stdio::Stdio;
 use crate::backend::{self, Boxed};
 use crate::error::{Error, Result, Step};
+use crate::ground::guard::Guard;
 use crate::ground::placeholder::Ground;
 use crate::inside::channel::Channel;
 use crate::inside::wire::{Order, Reply};
@@ -33,6 +34,7 @@ pub(crate) struct Running {
     channel: Arc<Channel>,
     terminal: Option<OwnedFd>,
     _ground: Ground,
+    guard: Arc<Guard>,
     keeps_memory: bool,
     /// Waits for the end: by itself, since whoever asks for it may stop asking and begin again.
     ending: JoinHandle<Result<Ended>>,
@@ -65,13 +67,23 @@ impl Running {
         stdio: Stdio,
         terminal: Option<OwnedFd>,
         ground: Ground,
+        guard: Guard,
         keeps_memory: bool,
     ) -> Self {
         let channel = Arc::new(channel);
         let (killed, told) = watch::channel(false);
         let watch = Watch { engine, name, channel: Arc::clone(&channel), stdio, killed: told };
         let ending = tokio::spawn(watch.ended());
-        Self { channel, terminal, _ground: ground, keeps_memory, ending, ended: None, killed }
+        Self {
+            channel,
+            terminal,
+            _ground: ground,
+            guard: Arc::new(guard),
+            keeps_memory,
+            ending,
+            ended: None,
+            killed,
+        }
     }
 
     async fn ended(&mut self) -> Result<Exit> {
@@ -194,6 +206,10 @@ impl backend::Running for Running {
 
     fn keeps_memory(&self) -> bool {
         self.keeps_memory
+    }
+
+    fn guard(&self) -> Option<Arc<Guard>> {
+        Some(Arc::clone(&self.guard))
     }
 
     fn limit(&self) -> Option<(&'static str, String)> {

@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::pipe::PipeFlags;
 
@@ -16,6 +17,7 @@ use super::running::Running;
 use super::targets::Range;
 use super::{Cleanup, cgroup};
 use crate::error::{Error, Result, Step};
+use crate::ground::guard::Guard;
 use crate::ground::ids::Identity;
 use crate::ground::journal::Journal;
 use crate::ground::placeholder::{self, Ground};
@@ -48,6 +50,7 @@ pub struct Prepared {
     streams: Option<(OwnedFd, OwnedFd)>,
     terminal: Option<OwnedFd>,
     range: Range,
+    guard: Guard,
 }
 
 /// Builds a sandbox. Must be called on the thread that outlives the run: the kernel kills the
@@ -76,6 +79,7 @@ pub fn prepare(spec: &Spec) -> Result<Prepared> {
     let owner = identity.is_other().then_some((project.uid, project.gid));
     cleanup.ground =
         placeholder::prepare(&project, &spec.mounts, owner, &id, &mut cleanup.journal)?;
+    let guard = Guard::new(&project, &cleanup.ground.rules)?;
     let Opened { stdio, pipes: streams, terminal } = open_streams(spec, identity)?;
     let trees = Trees::collect(spec, program, project, identity)?;
     if identity.is_other() {
@@ -95,7 +99,7 @@ pub fn prepare(spec: &Spec) -> Result<Prepared> {
         }
         _ => return Err(unexpected()),
     };
-    Ok(Prepared { init, cleanup, group, listeners, streams, terminal, range })
+    Ok(Prepared { init, cleanup, group, listeners, streams, terminal, range, guard })
 }
 
 impl Prepared {
@@ -132,8 +136,9 @@ impl Prepared {
     pub fn release(self) -> Result<Running> {
         self.init.order(&Order::Start, &[])?;
         let (Reply::Started, _) = self.init.reply()? else { return Err(unexpected()) };
-        let Self { init, cleanup, group, streams, terminal, .. } = self;
-        Ok(Running { init, cleanup, group, streams, terminal, exit: None, out_of_memory: false })
+        let Self { init, cleanup, group, streams, terminal, guard, .. } = self;
+        let (exit, out_of_memory, guard) = (None, false, Arc::new(guard));
+        Ok(Running { init, cleanup, group, streams, terminal, exit, out_of_memory, guard })
     }
 }
 

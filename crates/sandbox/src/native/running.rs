@@ -1,12 +1,13 @@
 //! A sandbox whose process runs.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use super::process::{Init, unexpected};
 use super::{Cleanup, cgroup, usage};
 use crate::error::{Error, Step};
 use crate::inside::wire::{Order, Reply};
-use crate::{Exit, Usage, sys};
+use crate::{Exit, Guard, Usage, sys};
 
 /// A sandbox whose process has been released. Dropping it kills everything in it.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub struct Running {
     pub(crate) terminal: Option<OwnedFd>,
     pub(crate) exit: Option<Exit>,
     pub(crate) out_of_memory: bool,
+    pub(crate) guard: Arc<Guard>,
 }
 
 impl Running {
@@ -81,6 +83,12 @@ impl Running {
         let mut used = usage::of(self.init.pid());
         self.group.usage(&mut used);
         used
+    }
+
+    /// What watches the names on which its mounts stand.
+    #[must_use]
+    pub fn guard(&self) -> Arc<Guard> {
+        Arc::clone(&self.guard)
     }
 
     /// Whether the kernel has ended a process in it that asked for more memory than the limit.

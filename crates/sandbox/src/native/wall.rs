@@ -1,11 +1,12 @@
 //! The native backend as one of several.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use super::{Prepared, Running};
 use crate::backend::{self, Boxed, Doors};
 use crate::error::Result;
-use crate::{Exit, Probe, Usage};
+use crate::{Exit, Guard, Probe, Usage};
 
 /// The probe and the start block their thread: the doors are served by others.
 impl backend::Prepared for Prepared {
@@ -48,6 +49,10 @@ impl backend::Running for Running {
 
     fn keeps_memory(&self) -> bool {
         Running::keeps_memory(self)
+    }
+
+    fn guard(&self) -> Option<Arc<Guard>> {
+        Some(Arc::clone(&self.guard))
     }
 
     fn limit(&self) -> Option<(&'static str, String)> {
