@@ -1,6 +1,7 @@
 //! The one place where a run is assembled.
 
 mod commands;
+mod fits;
 mod view;
 
 use std::ffi::OsString;
@@ -16,7 +17,7 @@ use ringfence_trust::{Store, TrustedBundle};
 
 use self::commands::{command, of_project, programs, servers, words};
 use crate::project::{self, Rules};
-use crate::{Error, secrets, shadow};
+use crate::{Error, secrets};
 
 pub use view::{Line, View};
 
@@ -176,38 +177,7 @@ impl Plan {
         };
         let plan = Self::assemble(request, whose, program)?;
         pinned(&plan)?;
-        if plan.backend.is_container() && plan.image().is_none() {
-            return Err(Error::NoImage { backend: plan.backend.name() });
-        }
-        if let (false, Some(runtime)) = (contained, &plan.manifest().sandbox.runtime) {
-            return Err(Error::Backend(format!(
-                "{}: [sandbox] runtime = \"{}\" is for containers, and the {} sandbox has this machine's \
-                 kernel: use `--sandbox docker`, or take the line away",
-                plan.project().join(".ringfence/ringfence.toml").display(),
-                runtime.escape_debug(),
-                plan.backend.name()
-            )));
-        }
-        if contained && plan.engine() == ringfence_bundle::Engine::Squid {
-            let file = plan.project().join(".ringfence/ringfence.toml");
-            return Err(Error::Backend(format!(
-                "{}: [sandbox.network] engine = \"squid\": the proxy beside a container is the built-in \
-                 one; use `--sandbox native`, or take the line away",
-                file.display()
-            )));
-        }
-        let granted = |folder: &PathBuf| plan.program.file.starts_with(folder);
-        if contained && !typed && plan.read.iter().any(granted) {
-            return Err(Error::Project {
-                path: plan.program.file.clone(),
-                reason: "lies in a folder that is mounted for reading only; in a container name a \
-                         program of the image, or one of the project"
-                    .into(),
-            });
-        }
-        if plan.backend == Backend::Lockdown {
-            lockdown(&plan)?;
-        }
+        fits::check(&plan, typed)?;
         Ok(plan)
     }
 
@@ -405,22 +375,6 @@ impl Plan {
             }
         }
         keepers
-    }
-}
-
-/// What a run under lockdown is not started with: servers whose tools nobody pinned, and configurations in
-/// the project by which an agent program would find servers that are not the gate's.
-fn lockdown(plan: &Plan) -> Result<(), Error> {
-    let ids = plan.manifest().servers.keys();
-    let unpinned = ids.filter(|id| plan.bundle.snapshot().tool_pins(id).is_none());
-    let servers: Vec<_> = unpinned.map(ToString::to_string).collect();
-    if !servers.is_empty() {
-        return Err(Error::UnpinnedTools { servers, rule: "the sandbox `lockdown`".into() });
-    }
-    let files = ringfence_adapters::mcp_files();
-    match shadow::search(plan.project(), &plan.mounts, &files)? {
-        Some(path) => Err(Error::Shadowed { path }),
-        None => Ok(()),
     }
 }
 

@@ -233,8 +233,7 @@ impl Prepared {
             channel,
             stdio,
             self.terminal,
-            self.ground,
-            self.guard,
+            (self.ground, self.guard),
             self.keeps_memory,
         ))
     }

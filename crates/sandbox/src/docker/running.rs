@@ -66,8 +66,7 @@ impl Running {
         channel: Channel,
         stdio: Stdio,
         terminal: Option<OwnedFd>,
-        ground: Ground,
-        guard: Guard,
+        (ground, guard): (Ground, Guard),
         keeps_memory: bool,
     ) -> Self {
         let channel = Arc::new(channel);
