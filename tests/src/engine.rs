@@ -96,6 +96,8 @@ impl Engine {
             .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
             .args(["--host", &self.host(), "--cgroup-parent", &self.group()])
             .env("PATH", format!("{bin}:/usr/sbin:/usr/bin:/sbin:/bin"))
+            // What it says of itself when its engine is killed goes with the rest of it.
+            .env("TMPDIR", self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
