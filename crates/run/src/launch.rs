@@ -25,7 +25,7 @@ use crate::execute::{base_spec, probed, run_dir};
 use crate::plan::{Backend, PROXY_PORT, Program};
 use crate::proxy::Way;
 use crate::stderr::{self, Mouth};
-use crate::supervise::{GUARD, LOOK, Watched, uncovered};
+use crate::supervise::{LOOK, Watched, uncovered};
 use crate::{Error, Plan, environment};
 
 /// How long a server has to end by itself once its stdin is closed.
@@ -264,9 +264,8 @@ impl Launching {
                         return;
                     }
                     _ = look.tick() => {
-                        let uncovered = uncovered(Some(&guard)).map(|detail| (GUARD, detail));
                         let exceeded = watched.any().then(|| watched.exceeded(&running)).flatten();
-                        let Some((limit, detail)) = uncovered.or(exceeded) else { continue };
+                        let Some((limit, detail)) = uncovered(&guard).or(exceeded) else { continue };
                         running.kill();
                         how.send_replace(Some(format!("it was ended by a limit, {limit}: {detail}")));
                         let (limit, detail) = (limit.into(), format!("server {server}: {detail}"));

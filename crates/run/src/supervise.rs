@@ -115,17 +115,12 @@ pub(crate) async fn supervise(
                 running.kill();
                 kill_at = far;
             }
-            () = disturbed(guard.as_deref()) => {
-                if let Some(detail) = uncovered(guard.as_deref()) {
-                    return limit(recorder, running, GUARD, detail).await;
-                }
-            }
+            () = disturbed(guard.as_deref()) => look.reset_immediately(),
             _ = look.tick() => {
-                if let Some(detail) = uncovered(guard.as_deref()) {
-                    return limit(recorder, running, GUARD, detail).await;
-                }
+                let uncovered = guard.as_deref().and_then(uncovered);
                 let watched = watched.any().then(|| watched.exceeded(running)).flatten();
-                if let Some((name, detail)) = overfull(recorder.bytes(), RECORD).or(watched) {
+                let reached = uncovered.or_else(|| overfull(recorder.bytes(), RECORD)).or(watched);
+                if let Some((name, detail)) = reached {
                     return limit(recorder, running, name, detail).await;
                 }
             }
@@ -176,25 +171,23 @@ pub(crate) async fn supervise(
     }
 }
 
-/// The limit of a sandbox whose mounts stand no more.
-pub(crate) const GUARD: &str = "guard";
-
 /// Waits until something may have been uncovered.
-pub(crate) async fn disturbed(guard: Option<&Guard>) {
+async fn disturbed(guard: Option<&Guard>) {
     match guard {
         Some(guard) => guard.disturbed().await,
         None => std::future::pending().await,
     }
 }
 
-/// What a sandbox does not keep from its process any more, in words.
-pub(crate) fn uncovered(guard: Option<&Guard>) -> Option<String> {
-    let path = guard?.displaced()?;
-    Some(format!(
+/// What a sandbox does not keep from its process any more, as the limit that ends it.
+pub(crate) fn uncovered(guard: &Guard) -> Option<(&'static str, String)> {
+    let path = guard.displaced()?;
+    let detail = format!(
         "{} was replaced or removed from outside while it was held: it could be read or written since; \
          look at it before you use it",
         path.display()
-    ))
+    );
+    Some(("guard", detail))
 }
 
 fn ended(exit: Exit, asked: bool) -> Ended {

@@ -11,6 +11,11 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::{Exit, Guard, Probe, Usage};
 
+/// The limit of a sandbox in which the kernel ended a process that wanted more memory than there may be.
+pub(crate) fn out_of_memory() -> (&'static str, String) {
+    ("memory", "the kernel ended a process that asked for more".into())
+}
+
 /// A future on the heap.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

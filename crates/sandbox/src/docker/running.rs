@@ -164,7 +164,7 @@ impl Watch {
             self.engine.docker.inspect_container(&self.name, None::<InspectContainerOptions>);
         let found = timeout(GONE, found).await.ok()?.ok()?;
         let killed = found.state.and_then(|state| state.oom_killed).unwrap_or(false);
-        killed.then(|| ("memory", "the kernel ended a process that asked for more".into()))
+        killed.then(backend::out_of_memory)
     }
 }
 

@@ -52,11 +52,10 @@ impl backend::Running for Running {
     }
 
     fn guard(&self) -> Option<Arc<Guard>> {
-        Some(Arc::clone(&self.guard))
+        Some(Running::guard(self))
     }
 
     fn limit(&self) -> Option<(&'static str, String)> {
-        let ended = self.out_of_memory();
-        ended.then(|| ("memory", "the kernel ended a process that asked for more".into()))
+        self.out_of_memory().then(backend::out_of_memory)
     }
 }
