@@ -61,6 +61,22 @@ impl Between {
         Self { folder, over, accepting: Some(accepting) }
     }
 
+    /// Does something at the moment when the engine at `host` is asked for an agent's container: everything has
+    /// been looked at by then, and nothing is mounted. Once.
+    ///
+    /// # Panics
+    /// As [`Between::new`].
+    #[must_use]
+    pub fn at_creation(host: &str, act: impl Fn() + Send + Sync + 'static) -> Self {
+        let done = AtomicBool::new(false);
+        Self::new(host, &[], move |asked| {
+            let now = asked.contains("/containers/create") && asked.contains("-agent");
+            if now && !done.swap(true, Ordering::SeqCst) {
+                act();
+            }
+        })
+    }
+
     /// `DOCKER_HOST`.
     #[must_use]
     pub fn host(&self) -> String {

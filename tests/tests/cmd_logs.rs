@@ -1,7 +1,7 @@
 //! `ringfence logs`
 
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::io::{BufRead as _, BufReader, Lines};
+use std::process::{Child, ChildStdout, Stdio};
 
 use ringfence_tests::{Project, each_user};
 use rustix::process::Signal;
@@ -27,6 +27,15 @@ fn it_shows_a_run_line_by_line_and_what_it_shows_is_escaped() {
     });
 }
 
+/// `logs -f` under way, and its lines.
+pub(crate) fn follow(project: &Project, run: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let program = project.program().display().to_string();
+    let mut follow = project.command(&[&program, "logs", run, "-f"]);
+    let mut follow = follow.stdout(Stdio::piped()).spawn().expect("the program is there");
+    let lines = BufReader::new(follow.stdout.take().expect("it is a pipe")).lines();
+    (follow, lines)
+}
+
 #[test]
 fn it_follows_a_run_to_its_end_and_says_when_there_was_none() {
     each_user(|who| {
@@ -34,10 +43,7 @@ fn it_follows_a_run_to_its_end_and_says_when_there_was_none() {
         for crash in [false, true] {
             let run = waiting(&project);
             let id = project.runs().pop().expect("a run");
-            let program = project.program().display().to_string();
-            let mut follow = project.command(&[&program, "logs", &id, "-f"]);
-            let mut follow = follow.stdout(Stdio::piped()).spawn().expect("the program is there");
-            let mut lines = BufReader::new(follow.stdout.take().expect("it is a pipe")).lines();
+            let (mut follow, mut lines) = follow(&project, &id);
             let mut next = || lines.next().and_then(Result::ok);
             // It shows what there is, and then waits.
             let first = next().expect("the start is recorded");
@@ -86,10 +92,7 @@ fn it_ends_with_the_run_where_the_record_failed_before() {
         let run = waiting_in(&project, &[ringfence_tests::PYTHON, "-B", "case.py"]);
         project.inside(Vec::new());
         let id = project.runs().pop().expect("a run");
-        let program = project.program().display().to_string();
-        let mut follow = project.command(&[&program, "logs", &id, "-f"]);
-        let mut follow = follow.stdout(Stdio::piped()).spawn().expect("the program is there");
-        let mut lines = BufReader::new(follow.stdout.take().expect("it is a pipe")).lines();
+        let (mut follow, mut lines) = follow(&project, &id);
         let first = lines.next().and_then(Result::ok).expect("the start is recorded");
         assert!(first.contains("started"), "{first}");
         std::fs::write(project.path().join("out/go"), "").expect("the agent reads it");

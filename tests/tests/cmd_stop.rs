@@ -1,15 +1,15 @@
 //! `ringfence stop`
 
 use std::fs::OpenOptions;
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::process::Stdio;
 use std::time::Duration;
 
 use ringfence_tests::{Project, Started, each_user};
 use rustix::process::Signal;
 
 use crate::bundles::files;
+use crate::cmd_logs::follow;
 
 /// A bundle whose agent may write in `out`.
 pub(crate) const OUT: &str = "write = [\"out/**\"]";
@@ -75,10 +75,7 @@ fn the_request_is_on_record_before_the_agent_is_ended_even_if_the_supervisor_die
         let project = Project::ready(who, &files(OUT));
         let mut run = waiting_in(&project, &DEAF);
         let id = project.runs().pop().expect("a run");
-        let program = project.program().display().to_string();
-        let mut follow = project.command(&[&program, "logs", &id, "-f"]);
-        let mut follow = follow.stdout(Stdio::piped()).spawn().expect("the program is there");
-        let mut lines = BufReader::new(follow.stdout.take().expect("it is a pipe")).lines();
+        let (mut follow, mut lines) = follow(&project, &id);
         let first = lines.next().and_then(Result::ok).expect("the start is recorded");
         assert!(first.contains("started"), "{first}");
         let stop = project.start(&["stop", &id]);

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::bundles::hosts;
 
 /// A network with one allowed host, and a project behind a wall in it.
-fn ready(who: Who, wall: Wall, manifest: &str) -> (TestNet, Option<Engine>, Project) {
+pub(crate) fn ready(who: Who, wall: Wall, manifest: &str) -> (TestNet, Option<Engine>, Project) {
     let zone = [("allowed.example.com", json!([TestNet::PUBLIC]))];
     let net = TestNet::new(who, &zone);
     let mut project = Project::new(who);

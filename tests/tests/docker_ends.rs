@@ -9,15 +9,11 @@ use ringfence_tests::{Engine, PYTHON, Project, Screen, TestNet, Wall, Who, each_
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bundles::files;
+use crate::docker;
 
 fn ready(who: Who) -> (TestNet, Engine, Project) {
-    let net = TestNet::new(who, &[]);
-    let mut project = Project::new(who);
-    let engine = Wall::Docker.around(&mut project, &net).expect("it has one");
-    project.manifest(&files("write = [\"**\"]"));
-    project.lock();
-    project.trust();
-    (net, engine, project)
+    let (net, engine, project) = docker::ready(who, Wall::Docker, &files("write = [\"**\"]"));
+    (net, engine.expect("it has one"), project)
 }
 
 #[test]

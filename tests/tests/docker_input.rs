@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfence_tests::behind::tools;
 use ringfence_tests::{
@@ -254,13 +253,10 @@ fn a_granted_path_that_is_exchanged_on_the_way_to_the_engine_is_not_what_was_gra
         let output = project.run(&["sh", "-c", &read]).ok();
         assert_eq!(output.stdout, "granted", "the control: it is mounted");
         // Whoever may write beside it exchanges it once everything has been looked at.
-        let (from, to) = (root.clone(), AtomicBool::new(false));
-        let between = Between::new(&engine.host(), &[], move |asked| {
-            let now = asked.contains("/containers/create") && asked.contains("-agent");
-            if now && !to.swap(true, Ordering::SeqCst) {
-                fs::rename(from.join("shared/data"), from.join("shared/gone")).expect("our own");
-                symlink(from.join("other"), from.join("shared/data")).expect("our own");
-            }
+        let from = root.clone();
+        let between = Between::at_creation(&engine.host(), move || {
+            fs::rename(from.join("shared/data"), from.join("shared/gone")).expect("our own");
+            symlink(from.join("other"), from.join("shared/data")).expect("our own");
         });
         project.env("DOCKER_HOST", &between.host());
         let output = project.run(&["sh", "-c", &read]);
@@ -287,20 +283,17 @@ fn a_denied_file_whose_folder_is_exchanged_on_the_way_to_the_engine_is_not_read(
         assert_eq!(output.stdout, "plain", "the control: it is denied");
         // Another run with the project, or whoever else may write it, puts a decoy in its place.
         for link in [false, true] {
-            let (path, once) = (project.path(), AtomicBool::new(false));
-            let between = Between::new(&engine.host(), &[], move |asked| {
-                let now = asked.contains("/containers/create") && asked.contains("-agent");
-                if now && !once.swap(true, Ordering::SeqCst) {
-                    fs::rename(path.join("keys"), path.join("gone")).expect("our own");
-                    let decoy = if link { "decoy" } else { "keys" };
-                    fs::create_dir(path.join(decoy)).expect("our own");
-                    for name in ["secret.txt", "plain.txt"] {
-                        fs::write(path.join(decoy).join(name), "decoy").expect("our own");
-                    }
-                    who.own(&path.join(decoy));
-                    if link {
-                        symlink("decoy", path.join("keys")).expect("our own");
-                    }
+            let path = project.path();
+            let between = Between::at_creation(&engine.host(), move || {
+                fs::rename(path.join("keys"), path.join("gone")).expect("our own");
+                let decoy = if link { "decoy" } else { "keys" };
+                fs::create_dir(path.join(decoy)).expect("our own");
+                for name in ["secret.txt", "plain.txt"] {
+                    fs::write(path.join(decoy).join(name), "decoy").expect("our own");
+                }
+                who.own(&path.join(decoy));
+                if link {
+                    symlink("decoy", path.join("keys")).expect("our own");
                 }
             });
             project.env("DOCKER_HOST", &between.host());
@@ -340,13 +333,10 @@ fn a_program_of_the_project_is_held_to_what_was_shown() {
         assert!(!run.stdout.contains("second"), "{}", run.stdout);
         let Some(engine) = engine else { return };
         write("first");
-        let (file, once) = (project.path().join("agent.sh"), AtomicBool::new(false));
+        let file = project.path().join("agent.sh");
         // After everything was looked at, when the engine is asked.
-        let between = Between::new(&engine.host(), &[], move |asked| {
-            let now = asked.contains("/containers/create") && asked.contains("-agent");
-            if now && !once.swap(true, Ordering::SeqCst) {
-                fs::write(&file, "#!/bin/sh\necho second\n").expect("our own");
-            }
+        let between = Between::at_creation(&engine.host(), move || {
+            fs::write(&file, "#!/bin/sh\necho second\n").expect("our own");
         });
         let mut words = vec!["env".to_owned(), format!("DOCKER_HOST={}", between.host())];
         words.extend([project.program().display().to_string(), "-C".into()]);
